@@ -1,0 +1,73 @@
+"""Between search's orders and the engine's token requests."""
+
+from __future__ import annotations
+
+from engine.base import (
+    Branch,
+    BranchRequest,
+    BranchResult,
+    ScoreQuery,
+    ScoreResult,
+    StepRule,
+    Usage,
+    stream_key,
+)
+from search.types import Cost, Expansion, Outcome, Sample, Score, ScoreRequest
+
+
+def to_request(order: Expansion) -> BranchRequest:
+    """The engine's request; sample i's stream depends on (seed, problem, node, i) only."""
+    sampling, boundary = order.sampling, order.sampling.boundary
+    indices = range(order.first_sample, order.first_sample + order.n)
+    return BranchRequest(
+        id=order.id,
+        path=order.context,
+        streams=tuple(stream_key(order.seed, order.problem_id, order.node_id, i) for i in indices),
+        rule=StepRule(
+            max_tokens=sampling.max_tokens,
+            delimiter=boundary.delimiter,
+            regex=boundary.regex,
+            tokens=boundary.tokens,
+            fn=boundary.fn,
+            stop=sampling.stop,
+        ),
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        deadline_s=order.deadline_s,
+    )
+
+
+def to_outcome(order: Expansion, result: BranchResult, engine: str) -> Outcome:
+    samples = tuple(_sample(branch, order.first_sample + i) for i, branch in enumerate(result.branches))
+    return Outcome(
+        expansion_id=order.id,
+        problem_id=order.problem_id,
+        node_id=order.node_id,
+        samples=samples,
+        engine=engine,
+        cost=_cost(result.usage),
+        error=result.error,
+    )
+
+
+def to_query(request: ScoreRequest) -> ScoreQuery:
+    return ScoreQuery(request.id, request.context, request.question)
+
+
+def to_score(result: ScoreResult, engine: str) -> Score:
+    return Score(result.id, result.p_yes, engine, _cost(result.usage), result.error)
+
+
+def _sample(branch: Branch, index: int) -> Sample:
+    return Sample(branch.text, branch.token_ids, branch.finish, index, branch.logprob, branch.confidence)
+
+
+def _cost(usage: Usage) -> Cost:
+    return Cost(
+        generated=usage.generated,
+        prefilled=usage.prefilled,
+        verified=usage.scored,
+        reused=usage.reused,
+        actual_hit=usage.held,
+        seconds=usage.seconds,
+    )

@@ -1,0 +1,150 @@
+"""The plain actor classes on Ray, and handles that classify Ray's errors once."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Sequence
+from typing import Any, TypeVar
+
+import ray
+from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
+
+from actors.engine_actor import EngineActor
+from actors.handles import EngineDownError, EngineFailedError, IndexDownError
+from actors.placement import Placed
+from actors.rsbcm import RSBCM, Assignment, Scored
+from actors.spec import EngineSpec
+from search.types import Expansion, Outcome, Score, ScoreRequest
+
+T = TypeVar("T")
+_PUBLISH_S = 5.0
+_INDEX_S = 5.0
+
+
+class _RemoteEngine(EngineActor):
+    """Control calls have threads of their own, so that they answer while a batch decodes."""
+
+    def __init__(self, name: str, spec: EngineSpec, index_name: str) -> None:
+        def publish(data: bytes) -> str:
+            index: Any = ray.get_actor(index_name)
+            return str(ray.get(index.apply.remote(data), timeout=_PUBLISH_S))
+
+        super().__init__(name, spec.build, publish)
+
+    @ray.method(concurrency_group="ctl")
+    def ping(self) -> int:  # type: ignore[override]
+        return super().ping()
+
+    @ray.method(concurrency_group="ctl")
+    def stats(self) -> dict[str, Any]:  # type: ignore[override]
+        return super().stats()
+
+
+def start_index() -> RayIndex:
+    """A restartable index actor that takes no CPU of the engines."""
+    name = f"rksc-index-{uuid.uuid4().hex[:12]}"
+    actor = ray.remote(RSBCM).options(name=name, num_cpus=0, max_restarts=-1, max_task_retries=0).remote()
+    return RayIndex(name, actor)
+
+
+def start_engine(name: str, spec: EngineSpec, index: RayIndex, num_cpus: float, num_gpus: float) -> RayEngine:
+    """A restartable engine actor; retries are the dispatcher's business, by expansion id."""
+    decorate: Any = ray.remote
+    remote = decorate(concurrency_groups={"ctl": 2})(_RemoteEngine)
+    options = {"num_cpus": num_cpus, "num_gpus": num_gpus, "max_restarts": -1, "max_task_retries": 0}
+    return RayEngine(name, remote.options(**options).remote(name, spec, index.name))
+
+
+class RayEngine:
+    """Handle of an engine actor."""
+
+    def __init__(self, name: str, actor: Any) -> None:
+        self._name = name
+        self.actor = actor
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def expand(self, orders: Sequence[Expansion], token: str) -> list[Outcome]:
+        return await _engine_call(self.actor.expand.remote(list(orders), token))
+
+    async def score(self, requests: Sequence[ScoreRequest]) -> list[Score]:
+        return await _engine_call(self.actor.score.remote(list(requests)))
+
+    async def release(self, keys: Sequence[bytes]) -> None:
+        await _engine_call(self.actor.release.remote(list(keys)))
+
+    async def ready(self) -> int:
+        return await _engine_call(self.actor.ping.remote())
+
+    async def restart(self) -> None:
+        ray.kill(self.actor, no_restart=False)
+
+    async def stats(self) -> dict[str, Any]:
+        return await _engine_call(self.actor.stats.remote())
+
+    def kill(self) -> None:
+        ray.kill(self.actor)
+
+
+class RayIndex:
+    """Handle of the index actor; a slow index counts as down, since placement can do without it."""
+
+    def __init__(self, name: str, actor: Any) -> None:
+        self.name = name
+        self.actor = actor
+
+    async def assign(self, wave: Assignment) -> list[Placed]:
+        return await _index_call(self.actor.assign.remote(wave))
+
+    async def note_scores(self, scores: Sequence[Scored]) -> None:
+        await _index_call(self.actor.note_scores.remote(list(scores)))
+
+    async def forget(self, actor: str) -> None:
+        await _index_call(self.actor.forget.remote(actor))
+
+    async def end_tree(self, tree: str) -> None:
+        await _index_call(self.actor.end_tree.remote(tree))
+
+    async def stats(self) -> dict[str, Any]:
+        return await _index_call(self.actor.stats.remote())
+
+    def kill(self) -> None:
+        ray.kill(self.actor)
+
+
+async def _engine_call(ref: Awaitable[T]) -> T:
+    try:
+        return await ref
+    except RayActorError as error:
+        if getattr(error, "actor_init_failed", False):
+            raise EngineFailedError(f"engine did not start: {_last_line(error)}") from None
+        raise EngineDownError(_first_line(error)) from None
+    except RayTaskError as error:
+        cause = error.cause
+        raise EngineFailedError(f"{type(cause).__name__}: {cause}" if cause else _first_line(error)) from None
+    except RayError as error:
+        raise EngineDownError(_first_line(error)) from None
+
+
+async def _index_call(ref: Awaitable[T]) -> T:
+    try:
+        return await asyncio.wait_for(_as_future(ref), _INDEX_S)
+    except (RayError, GetTimeoutError, TimeoutError) as error:
+        raise IndexDownError(_first_line(error) or "no answer") from None
+
+
+async def _as_future(ref: Awaitable[T]) -> T:
+    return await ref
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _last_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[-1] if lines else type(error).__name__

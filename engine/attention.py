@@ -1,0 +1,167 @@
+"""Attention over shared prefixes for unmodified transformers models, registered as the attention implementation "rksc".
+
+The model runs on packed tokens [1, N] without a cache or mask; each attention layer hands its new K/V to a `Batch`,
+whose cohorts hold what their rows attend to. A cohort's rows share a prefix (stored once) and own a private rest.
+
+Reproducible by construction on CPUs: a matrix product there gives each output row the same bits for any number of
+rows from 16 upwards (below that other kernels run), so row counts are padded to 16, keys to whole blocks, and values
+are summed in blocks of 128 at absolute positions. A row's output then depends neither on the batch nor on how the
+prefix is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+BLOCK = 128
+MIN_ROWS = 16
+NAME = "rksc"
+
+
+@dataclass(slots=True)
+class Cohort:
+    """Rows that share a prefix. All rows have the same length, before and after each step.
+
+    shared_k/v: [L, H_kv, S, D], S a multiple of BLOCK. private_k/v: [L, B, H_kv, C, D], C a multiple of BLOCK; columns
+    [0, filled) hold positions [S, S + filled).
+    """
+
+    shared_k: Tensor
+    shared_v: Tensor
+    private_k: Tensor
+    private_v: Tensor
+    filled: int
+
+    @property
+    def rows(self) -> int:
+        return self.private_k.shape[1]
+
+    @property
+    def length(self) -> int:
+        """Tokens each row can attend to."""
+        return self.shared_k.shape[2] + self.filled
+
+    def reserve(self, q: int) -> None:
+        """Room for `q` more tokens a row, in whole blocks, zeroed: a weight of zero must meet a finite value."""
+        missing = self.filled + q - self.private_k.shape[3]
+        if missing > 0:
+            pad = (0, 0, 0, -(-missing // BLOCK) * BLOCK)
+            self.private_k = nn.functional.pad(self.private_k, pad)
+            self.private_v = nn.functional.pad(self.private_v, pad)
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Drop the rows that are not named."""
+        index = torch.tensor(rows, device=self.private_k.device)
+        self.private_k = self.private_k.index_select(1, index)
+        self.private_v = self.private_v.index_select(1, index)
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """Append K/V of `q` new tokens a row, attend causally. query [H_q, B, q, D]; key, value [H_kv, B, q, D]."""
+        heads, rows, q, dim = query.shape
+        kv_heads = key.shape[0]
+        private_k, private_v = self.private_k[layer], self.private_v[layer]
+        stop = self.filled + q
+        private_k[:, :, self.filled : stop] = key.transpose(0, 1)
+        private_v[:, :, self.filled : stop] = value.transpose(0, 1)
+        columns = -(-stop // BLOCK) * BLOCK
+        group = heads // kv_heads
+        # [H_kv, B, G * q, D]: the G query heads of a KV head become rows of one product
+        folded = query.reshape(kv_heads, group, rows, q, dim).transpose(1, 2).reshape(kv_heads, rows, group * q, dim)
+        scores = folded.new_empty(kv_heads, rows, group * q, self.shared_k.shape[2] + columns)
+        start = self.shared_k.shape[2]
+        if start:
+            flat = folded.reshape(kv_heads, rows * group * q, dim)
+            shared = _rows_product(flat, self.shared_k[layer].transpose(1, 2))
+            scores[..., :start] = shared.view(kv_heads, rows, group * q, start)
+        own = _rows_product(folded.transpose(0, 1), private_k[:, :, :columns].transpose(2, 3))
+        scores[..., start:] = own.transpose(0, 1)
+        scores *= scaling
+        scores.view(kv_heads, rows, group, q, -1)[..., start + self.filled :] += _causal(
+            q, columns - self.filled, scores
+        )
+        weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
+        out = self._values(layer, weights, private_v)
+        return out.view(kv_heads, rows, group, q, dim).transpose(1, 2).reshape(heads, rows, q, dim)
+
+    def _values(self, layer: int, weights: Tensor, private_v: Tensor) -> Tensor:
+        """Weighted values, summed block by block in order of position. [H_kv, B, G * q, D]"""
+        kv_heads, rows, folded, total = weights.shape
+        start, shared_v = self.shared_k.shape[2], self.shared_v[layer]
+        out = weights.new_zeros(kv_heads, rows, folded, private_v.shape[-1])
+        for at in range(0, start, BLOCK):
+            block = weights[..., at : at + BLOCK].reshape(kv_heads, rows * folded, BLOCK)
+            out += _rows_product(block, shared_v[:, at : at + BLOCK]).view_as(out)
+        own = weights.transpose(0, 1)
+        for at in range(start, total, BLOCK):
+            block_v = private_v[:, :, at - start : at - start + BLOCK]
+            out += _rows_product(own[..., at : at + BLOCK], block_v).transpose(0, 1)
+        return out
+
+
+@dataclass(slots=True)
+class Batch:
+    """Cohorts in the order their tokens are packed: cohort by cohort, row by row, `q` tokens a row."""
+
+    cohorts: Sequence[tuple[Cohort, int]]
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """query [H_q, N, D]; key, value [H_kv, N, D] -> [H_q, N, D]; tokens behind the last row are padding."""
+        out = torch.zeros_like(query)
+        at = 0
+        for cohort, q in self.cohorts:
+            n = cohort.rows * q
+            part = [t[:, at : at + n].view(t.shape[0], cohort.rows, q, -1) for t in (query, key, value)]
+            out[:, at : at + n] = cohort.attend(layer, part[0], part[1], part[2], scaling).flatten(1, 2)
+            at += n
+        return out
+
+    def advance(self) -> None:
+        """Count the tokens that the layers have just appended."""
+        for cohort, q in self.cohorts:
+            cohort.filled += q
+
+
+def attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    rksc: Batch | None = None,
+    **kwargs: object,
+) -> tuple[Tensor, None]:
+    """transformers attention interface: query [1, H_q, N, D], key and value [1, H_kv, N, D] -> [1, N, H_q, D]."""
+    if rksc is None:
+        raise RuntimeError("attention 'rksc' needs the model to be called with rksc=Batch(...)")
+    scale = scaling if scaling is not None else query.shape[-1] ** -0.5
+    out = rksc.attend(int(module.layer_idx), query[0], key[0], value[0], scale)  # type: ignore[arg-type]
+    return out.transpose(0, 1)[None], None
+
+
+def register() -> str:
+    """Make the implementation known to transformers (idempotent); returns its name."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(NAME, attention)
+    return NAME
+
+
+def _rows_product(left: Tensor, right: Tensor) -> Tensor:
+    """left [..., M, K] @ right [..., K, N] with M padded to MIN_ROWS (see the module's note)."""
+    rows = left.shape[-2]
+    if rows >= MIN_ROWS:
+        return left @ right
+    padded = left.new_zeros(*left.shape[:-2], MIN_ROWS, left.shape[-1])
+    padded[..., :rows, :] = left
+    return (padded @ right)[..., :rows, :]
+
+
+def _causal(q: int, columns: int, like: Tensor) -> Tensor:
+    """[q, columns] mask of the newest columns: query i sees columns [0, i], the rest (padding too) is -inf."""
+    mask = like.new_full((q, columns), float("-inf"))
+    return mask.triu(1)

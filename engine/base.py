@@ -1,0 +1,209 @@
+"""The Engine protocol and its token-level requests. An engine knows tokens and KV, not problems, trees or scores."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Literal, Protocol
+
+Finish = Literal["step", "stop", "eos", "length", "cancelled", "error"]
+Segments = tuple[tuple[int, ...], ...]
+"""A path as token segments, the prompt first; the engine caches KV so that segment ends are addressable."""
+
+Listener = Callable[[Sequence["KVEvent"]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class StepRule:
+    """When one step of one row ends (see `search.types.Boundary`); `max_tokens` always ends it."""
+
+    max_tokens: int
+    delimiter: str | None = None
+    regex: str | None = None
+    tokens: int | None = None
+    fn: Callable[[str], bool] | None = None
+    stop: tuple[str, ...] = ()
+
+    def finish(self, text: str, count: int) -> Finish | None:
+        """Finish reason after `count` tokens reading `text`, or None to go on (EOS is the caller's business)."""
+        if any(stop in text for stop in self.stop):
+            return "stop"
+        if self.tokens is not None and count >= self.tokens:
+            return "step"
+        if self.delimiter and self.delimiter in text.lstrip():
+            return "step"
+        if self.regex is not None and re.search(self.regex, text):
+            return "step"
+        if self.fn is not None and text.strip() and self.fn(text):
+            return "step"
+        return "length" if count >= self.max_tokens else None
+
+
+@dataclass(frozen=True, slots=True)
+class BranchRequest:
+    """Sample one continuation of `path` per entry of `streams` (64-bit keys of the rows' random streams)."""
+
+    id: str
+    path: Segments
+    streams: tuple[int, ...]
+    rule: StepRule
+    temperature: float = 0.8
+    top_p: float = 0.95
+    deadline_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """One sampled continuation. logprob: sum of log p under the model (temperature 1); confidence: mean top-1 p."""
+
+    token_ids: tuple[int, ...]
+    text: str
+    finish: Finish
+    logprob: float | None = None
+    confidence: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one request; prefilled + sum(reused) = rows x (path length - 1).
+
+    The last path token is fed by the first decode step of each row, whose output is the first generated token; so a
+    child of a path that was decoded here prefills nothing. reused: by RKSC tier. scored: tokens fed for a score.
+    """
+
+    generated: int = 0
+    prefilled: int = 0
+    scored: int = 0
+    reused: Mapping[str, int] = field(default_factory=dict)
+    held: int = 0
+    """Path tokens whose KV was held when the call began (the actual prefix hit)."""
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """The request's share of its call's seconds, by phase: shares of a call add up to the call."""
+
+
+@dataclass(frozen=True, slots=True)
+class BranchResult:
+    id: str
+    branches: tuple[Branch, ...] = ()
+    usage: Usage = Usage()
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreQuery:
+    """P(yes) at the last token of `question` appended to `path`; the question's KV is dropped afterwards."""
+
+    id: str
+    path: Segments
+    question: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreResult:
+    id: str
+    p_yes: float | None
+    usage: Usage = Usage()
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KVEvent:
+    """Change of what an engine holds. op: "add" (key's prefix of `end` tokens is held, behind `parent`) | "drop"."""
+
+    op: Literal["add", "drop"]
+    key: bytes
+    parent: bytes = b""
+    end: int = 0
+
+
+class Codec(Protocol):
+    """Text to tokens and back, with the model's own chat template. Cheap to build: needs no weights."""
+
+    @property
+    def eos_ids(self) -> frozenset[int]: ...
+
+    @property
+    def context_length(self) -> int:
+        """Most tokens the model can attend to."""
+        ...
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def decode(self, token_ids: Sequence[int]) -> str: ...
+
+    def render(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """The chat as text, up to where the assistant starts to write."""
+        ...
+
+    def next_turn(self, text: str) -> str:
+        """What follows an assistant's turn when the user says `text`, up to the assistant's next first token."""
+        ...
+
+
+class Engine(Protocol):
+    """One device's worth of model. Calls come one at a time; a bad request is a result with an error."""
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """Of `logprobs`, `confidence`, `score`, `hidden`, `kv_export`."""
+        ...
+
+    @property
+    def codec(self) -> Codec: ...
+
+    def expand(self, requests: Sequence[BranchRequest]) -> list[BranchResult]: ...
+
+    def score(self, queries: Sequence[ScoreQuery]) -> list[ScoreResult]: ...
+
+    def release(self, paths: Sequence[bytes]) -> None:
+        """Drop KV at and below the prefixes with these keys; unknown keys are ignored."""
+        ...
+
+    def events(self) -> list[KVEvent]:
+        """Changes of the held KV since the last call, oldest first."""
+        ...
+
+    def snapshot(self) -> list[KVEvent]:
+        """Everything held now, as adds, parents first."""
+        ...
+
+    def stats(self) -> dict[str, Any]:
+        """Counters and gauges: kv_tokens, kv_bytes, expansions, generated, prefilled, ..."""
+        ...
+
+
+def path_keys(fingerprint: str, path: Segments) -> list[bytes]:
+    """Key of the prefix up to, but excluding, each segment's last token: what an engine holds of a finished segment.
+
+    blake2b over (fingerprint, all tokens so far), 16 bytes. The key names the prefix whatever its segmentation, so
+    radix splits inside a segment change no other key.
+    """
+    state = key_state(fingerprint)
+    keys = []
+    for segment in path:
+        state.update(token_bytes(segment[:-1]))
+        keys.append(state.copy().digest())
+        state.update(token_bytes(segment[-1:]))
+    return keys
+
+
+def key_state(fingerprint: str) -> blake2b:
+    """Hash state of the empty prefix."""
+    return blake2b(fingerprint.encode() + b"\0", digest_size=16)
+
+
+def token_bytes(tokens: Sequence[int]) -> bytes:
+    """Four little-endian bytes a token."""
+    return b"".join(token.to_bytes(4, "little") for token in tokens)
+
+
+def flat(path: Segments) -> tuple[int, ...]:
+    return tuple(token for segment in path for token in segment)
+
+
+def stream_key(*parts: object) -> int:
+    """64-bit key of a random stream from its coordinates (seed, problem, node, sample index)."""
+    digest = blake2b("\0".join(map(str, parts)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)

@@ -1,0 +1,205 @@
+"""Engines without a model: text comes from a function, while KV books, requests and results are the real ones."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from engine.base import (
+    Branch,
+    BranchRequest,
+    BranchResult,
+    Finish,
+    KVEvent,
+    ScoreQuery,
+    ScoreResult,
+    StepRule,
+    Usage,
+    flat,
+)
+from engine.kv_tree import KVTree, Payload
+from engine.tokenizer import ByteCodec
+
+EOS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class CountedKV:
+    """KV of `tokens` tokens that takes room in the books only."""
+
+    tokens: int
+    bytes_per_token: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.tokens * self.bytes_per_token
+
+    def split(self, at: int) -> tuple[Payload, Payload]:
+        return CountedKV(at, self.bytes_per_token), CountedKV(self.tokens - at, self.bytes_per_token)
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Seconds of one call: per_call + prefilled / prefill_rate + the longest row's steps x step."""
+
+    per_call_s: float = 0.0
+    prefill_rate: float = float("inf")
+    step_s: float = 0.0
+
+    def seconds(self, prefilled: int, steps: int) -> tuple[float, float]:
+        """(prefill, decode)"""
+        return prefilled / self.prefill_rate, self.per_call_s + steps * self.step_s
+
+
+class TextEngine:
+    """Base of the simulated and the scripted engine.
+
+    Subclasses give `write` (what the model would write from here to its end) and `judge` (P(yes) of a path).
+    sleep: called with each call's seconds; None only reports them.
+    """
+
+    capabilities = frozenset({"logprobs", "confidence", "score"})
+
+    def __init__(
+        self,
+        *,
+        latency: Latency | None = None,
+        sleep: Callable[[float], None] | None = None,
+        kv_budget_bytes: int | None = None,
+        bytes_per_token: int = 1024,
+        context_length: int = 32768,
+        fingerprint: str = "text",
+    ) -> None:
+        self.codec = ByteCodec(context_length)
+        self.tree = KVTree(fingerprint, kv_budget_bytes)
+        self.latency = latency or Latency()
+        self.sleep = sleep
+        self.bytes_per_token = bytes_per_token
+        self.counts: Counter[str] = Counter()
+
+    # -- to be given -----------------------------------------------------------------------------------------------
+    def write(self, path: tuple[str, ...], stream: int) -> str | Branch:
+        """Text from the end of `path` (segment texts, the prompt first) to the end of the model's turn."""
+        raise NotImplementedError
+
+    def judge(self, path: tuple[str, ...], question: str) -> float:
+        raise NotImplementedError
+
+    # -- Engine ----------------------------------------------------------------------------------------------------
+    def expand(self, requests: Sequence[BranchRequest]) -> list[BranchResult]:
+        self.counts["calls"] += 1
+        results = [self._expand(request) for request in requests]
+        prefilled = sum(r.usage.prefilled for r in results)
+        longest = max((len(b.token_ids) for r in results for b in r.branches), default=0)
+        seconds = self.latency.seconds(prefilled, longest)
+        share = {"prefill": seconds[0] / len(results), "decode": seconds[1] / len(results)} if results else {}
+        results = [replace(r, usage=replace(r.usage, seconds=share)) for r in results]
+        self._pass(*seconds)
+        self.tree.enforce_budget()
+        return results
+
+    def score(self, queries: Sequence[ScoreQuery]) -> list[ScoreResult]:
+        self.counts["score_calls"] += 1
+        results = []
+        for query in queries:
+            tokens = flat(query.path)[:-1]
+            held = self.tree.match(tokens).length
+            self._hold(tokens)
+            scored = len(self.codec.encode(query.question)) + 1
+            usage = Usage(prefilled=len(tokens) - held, scored=scored, reused={"exact": held}, held=held)
+            results.append(ScoreResult(query.id, self.judge(self._texts(query.path), query.question), usage))
+        self.counts["scores"] += len(queries)
+        self._pass(*self.latency.seconds(sum(r.usage.prefilled + r.usage.scored for r in results), 0))
+        self.tree.enforce_budget()
+        return results
+
+    def release(self, paths: Sequence[bytes]) -> None:
+        for key in paths:
+            self.tree.release(key)
+
+    def events(self) -> list[KVEvent]:
+        return self.tree.events()
+
+    def snapshot(self) -> list[KVEvent]:
+        return self.tree.snapshot()
+
+    def stats(self) -> dict[str, Any]:
+        return {**self.counts, "kv_tokens": self.tree.num_tokens, "kv_bytes": self.tree.num_bytes}
+
+    # -- parts -----------------------------------------------------------------------------------------------------
+    def _expand(self, request: BranchRequest) -> BranchResult:
+        path = flat(request.path)
+        if len(path) + request.rule.max_tokens > self.codec.context_length:
+            limit = self.codec.context_length
+            return BranchResult(request.id, error=f"path of {len(path)} tokens exceeds the context of {limit}")
+        held = self.tree.match(path[:-1]).length
+        self._hold(path[:-1])
+        texts = self._texts(request.path)
+        branches = tuple(self._branch(texts, stream, request.rule) for stream in request.streams)
+        for branch in branches:
+            self._hold((*path, *branch.token_ids[:-1]))
+        prefilled = len(path) - 1 - held
+        reused = len(branches) * (len(path) - 1) - prefilled
+        generated = sum(len(branch.token_ids) for branch in branches)
+        self.counts.update(expansions=1, generated=generated, prefilled=prefilled, reused=reused)
+        usage = Usage(
+            generated=generated,
+            prefilled=prefilled,
+            reused={"exact": reused},
+            held=held,
+        )
+        return BranchResult(request.id, branches, usage)
+
+    def _branch(self, path: tuple[str, ...], stream: int, rule: StepRule) -> Branch:
+        written = self.write(path, stream)
+        if isinstance(written, Branch):
+            return written
+        text, finish = cut(written, rule)
+        tokens = tuple(self.codec.encode(text)) + ((EOS,) if finish == "eos" else ())
+        confidence = 0.5 + (stream % 1000) / 2000
+        return Branch(tokens, text, finish, -0.1 * len(tokens), confidence)
+
+    def _hold(self, tokens: Sequence[int]) -> None:
+        if tokens:
+            self.tree.insert(tokens, lambda start, stop: CountedKV(stop - start, self.bytes_per_token))
+
+    def _texts(self, path: Sequence[Sequence[int]]) -> tuple[str, ...]:
+        return tuple(self.codec.decode(segment) for segment in path)
+
+    def _pass(self, prefill_s: float, decode_s: float) -> None:
+        if self.sleep is not None and prefill_s + decode_s > 0:
+            self.sleep(prefill_s + decode_s)
+
+
+def cut(text: str, rule: StepRule) -> tuple[str, Finish]:
+    """Where `rule` ends a text that would otherwise run to its end-of-sequence token."""
+    data = text.encode()
+    for count in _stops(data, rule):
+        part = data[:count].decode("utf-8", "ignore")
+        if (finish := rule.finish(part, count)) is not None:
+            return part, finish
+    if len(data) >= rule.max_tokens:
+        return data[: rule.max_tokens].decode("utf-8", "ignore"), "length"
+    return text, "eos"
+
+
+def _stops(data: bytes, rule: StepRule) -> Sequence[int]:
+    """Token counts at which the rule may fire; only delimiters can be found without looking at each."""
+    last = min(len(data), rule.max_tokens)
+    if rule.regex is not None or rule.fn is not None or rule.stop:
+        return range(1, last + 1)
+    counts = [rule.tokens] if rule.tokens is not None and rule.tokens <= last else []
+    if rule.delimiter:
+        lead = len(data) - len(data.lstrip())
+        at = data.find(rule.delimiter.encode(), lead)
+        if at >= 0 and at + len(rule.delimiter.encode()) <= last:
+            counts.append(at + len(rule.delimiter.encode()))
+    return sorted(counts)
+
+
+def real_time() -> Callable[[float], None]:
+    """Sleeps for real: simulated engines then take the time they say."""
+    return time.sleep

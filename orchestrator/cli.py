@@ -1,0 +1,149 @@
+"""Command line. Exit codes: 0 all fine, 1 some problems failed, 2 usage, 3 nothing could run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from orchestrator.config import Config, UsageError, read_yaml
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+
+SOME_FAILED, USAGE, NOTHING_RAN = 1, 2, 3
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of `rksc` and `python -m orchestrator`."""
+    app(list(arguments) if arguments is not None else None)
+
+
+@app.callback()
+def _root() -> None:
+    """Tree search for LLM reasoning on local models."""
+
+
+@app.command()
+def solve(
+    problem: Annotated[list[str], typer.Argument(help="a text, or a .txt or .jsonl file; several words are joined")],
+    strategy: Annotated[str, typer.Option(help="greedy, tot, mcts, self_consistency, or one you registered")] = "tot",
+    option: Annotated[
+        list[str] | None, typer.Option("--option", "-o", help="strategy option key=value, may be repeated")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="YAML file of config keys")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="config key=value, may be repeated")] = None,
+    model: Annotated[str | None, typer.Option(help="embedded, simulated, hub id, folder, or .gguf file")] = None,
+    engines: Annotated[str | None, typer.Option(help="number of engines, or auto")] = None,
+    runtime: Annotated[str | None, typer.Option(help="ray or inline")] = None,
+    gpus_per_engine: Annotated[float | None, typer.Option(help="GPUs, or a share of one, for each engine")] = None,
+    verifier: Annotated[str | None, typer.Option(help="self_evaluation, confidence or none")] = None,
+    seed: Annotated[int, typer.Option(help="seed of all random streams")] = 0,
+    tokens: Annotated[int | None, typer.Option(help="budget: generated tokens")] = None,
+    seconds: Annotated[float | None, typer.Option(help="budget: wall clock")] = None,
+    expansions: Annotated[int | None, typer.Option(help="budget: engine orders")] = None,
+    nodes: Annotated[int | None, typer.Option(help="budget: tree nodes")] = None,
+    verifications: Annotated[int | None, typer.Option(help="budget: verifier calls")] = None,
+    limit: Annotated[int | None, typer.Option(help="only the first rows of a file", min=1)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object a problem on standard output")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no progress")] = False,
+) -> None:
+    """Solve a problem, or every problem of a file."""
+    named = {
+        "model": model,
+        "engines": engines,
+        "runtime": runtime,
+        "gpus_per_engine": gpus_per_engine,
+        "verifier": verifier,
+    }
+    budget = {
+        "tokens": tokens,
+        "seconds": seconds,
+        "expansions": expansions,
+        "nodes": nodes,
+        "verifications": verifications,
+    }
+    try:
+        values = {**(read_yaml(config) if config else {}), **_pairs(set_ or [], "--set"), **_given(named)}
+        if isinstance(values.get("engines"), str) and values["engines"] != "auto":
+            values["engines"] = _integer(values["engines"], "--engines")
+        code = _solve(
+            " ".join(problem),
+            strategy,
+            _pairs(option or [], "--option"),
+            values,
+            _given(budget),
+            seed,
+            limit,
+            as_json,
+            quiet,
+        )
+    except UsageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        code = USAGE
+    raise typer.Exit(code)
+
+
+def _solve(
+    argument: str,
+    strategy: str,
+    options: dict[str, Any],
+    values: dict[str, Any],
+    budget: dict[str, Any],
+    seed: int,
+    limit: int | None,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    from orchestrator.problems import read_problems
+
+    kind = Config.create(**values).kind
+    problems = read_problems(argument, kind)[:limit]
+    from orchestrator.orchestrator import Orchestrator
+    from orchestrator.progress import Progress
+    from orchestrator.render import render
+
+    progress = Progress(len(problems))
+    with Orchestrator(**values) as orchestrator, nullcontext() if quiet else progress:
+        sink = None if quiet else progress.on_event
+        results = orchestrator.solve_many(problems, strategy, budget=budget, seed=seed, on_event=sink, **options)
+    for result in results:
+        if as_json:
+            print(json.dumps(result.to_json(), ensure_ascii=False))
+        else:
+            print(render(result))
+    failed = sum(result.error is not None for result in results)
+    for result in results:
+        if result.error is not None:
+            print(f"error: problem {result.problem.id}: {result.error[:500]}", file=sys.stderr)
+    return 0 if not failed else SOME_FAILED if failed < len(results) else NOTHING_RAN
+
+
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _pairs(texts: Sequence[str], flag: str) -> dict[str, Any]:
+    """`key=value` texts; values are read as YAML scalars or lists."""
+    pairs = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise UsageError(f"{flag} takes key=value, got {text!r}")
+        try:
+            pairs[key.replace("-", "_")] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise UsageError(f"{flag} {key}: {value!r} is not a YAML value") from None
+    return pairs
+
+
+def _integer(text: str, flag: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"{flag} takes a number or 'auto', got {text!r}") from None

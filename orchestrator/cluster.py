@@ -1,0 +1,107 @@
+"""Ray's lifecycle: attach to a running cluster or start one on this machine, check resources, start and stop actors."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+
+from actors.remote import RayEngine, RayIndex, start_engine, start_index
+from actors.spec import EngineSpec
+from orchestrator.config import Config, UsageError
+
+logger = logging.getLogger(__name__)
+_LOCAL_OBJECT_STORE = 128 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How many engines there will be and what each takes."""
+
+    engines: int
+    gpus_each: float
+    cpus_each: float
+
+
+class RayCluster:
+    """A connection to Ray. `close` ends our actors, and Ray itself if it was started here."""
+
+    def __init__(self) -> None:
+        self._ours = False
+        self._index: RayIndex | None = None
+        self._engines: list[RayEngine] = []
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        if not ray.is_initialized():
+            self._connect()
+
+    def start(self, config: Config, spec: EngineSpec) -> tuple[list[RayEngine], RayIndex, Layout]:
+        """Start the index and the engines. UsageError if the cluster cannot give what is asked for."""
+        layout = self._layout(config)
+        self._index = start_index()
+        self._engines = [
+            start_engine(f"engine-{i}", spec, self._index, layout.cpus_each, layout.gpus_each)
+            for i in range(layout.engines)
+        ]
+        return self._engines, self._index, layout
+
+    def close(self) -> None:
+        if not ray.is_initialized():
+            return
+        for handle in (*self._engines, self._index):
+            if handle is not None:
+                handle.kill()
+        if self._ours:
+            ray.shutdown()
+
+    def _connect(self) -> None:
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        try:
+            ray.init(address="auto", **quiet)
+        except ConnectionError:
+            ray.init(address="local", include_dashboard=False, object_store_memory=_LOCAL_OBJECT_STORE, **quiet)
+        self._ours = True
+
+    def _layout(self, config: Config) -> Layout:
+        have = _resources()
+        gpus = have.get("GPU", 0.0)
+        each = config.gpus_per_engine
+        if each is None:
+            each = 1.0 if gpus >= 1 and config.device in ("auto", "cuda") and config.model != "simulated" else 0.0
+        if config.device.startswith("cuda") and each == 0.0:
+            each = 1.0
+        count = config.engines if isinstance(config.engines, int) else _auto(gpus, each, have.get("CPU", 1.0))
+        self._require("GPU", count, each, config.wait_for_resources_s)
+        cpus = min(float(config.threads), math.floor(have.get("CPU", 1.0) / count * 1000) / 1000)
+        return Layout(count, each, max(cpus, 0.0))
+
+    def _require(self, resource: str, count: int, each: float, wait_s: float) -> None:
+        """Impossible resources are an error before any model is loaded; an autoscaler may be given time."""
+        need = count * each
+        until = time.monotonic() + wait_s
+        while _resources().get(resource, 0.0) + 1e-6 < need:
+            if time.monotonic() >= until:
+                have = _resources().get(resource, 0.0)
+                raise UsageError(
+                    f"{count} engines with {each:g} {resource} each need {need:g} {resource}, "
+                    f"the cluster has {have:g}; "
+                    f"use fewer engines, a smaller gpus_per_engine (a share such as 0.5 is allowed, 0 runs on CPUs), "
+                    f"or wait_for_resources_s on an autoscaling cluster"
+                )
+            time.sleep(0.5)
+
+
+def _auto(gpus: float, each: float, cpus: float) -> int:
+    if each > 0:
+        return max(int(gpus / each), 1)
+    return max(min(int(cpus), 2), 1)
+
+
+def _resources() -> dict[str, float]:
+    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    return resources

@@ -1,0 +1,112 @@
+"""Configuration from keyword arguments, YAML and the command line: one frozen model, unknown keys refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from actors.spec import EngineSpec
+from search.prompts import INSTRUCTION, SYSTEM
+from search.types import Boundary, Sampling
+
+
+class UsageError(ValueError):
+    """The user asked for something that cannot be done; the message names the rule, the value and the choices."""
+
+
+class Config(BaseModel):
+    """Everything an Orchestrator needs to know before it starts.
+
+    engines: engine actors, "auto" is one per GPU or up to two CPU engines. gpus_per_engine: GPUs (or a share) each;
+    None takes one where the cluster has GPUs. threads: CPU threads per engine. wait_for_resources_s: how long an
+    autoscaling cluster may take to bring what is asked for. step_*: where a step ends (see `search.types.Boundary`).
+    rows_per_engine: sample rows that fill an engine, None takes 2 on CPUs and 16 on GPUs. concurrency: problems
+    searched at once. capacity: orders one strategy may have in flight. verifier: who scores nodes, for strategies
+    that ask.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    model: str = "embedded"
+    engines: Literal["auto"] | int = "auto"
+    runtime: Literal["ray", "inline"] = "ray"
+    device: str = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    threads: int = Field(1, ge=1)
+    gpus_per_engine: float | None = Field(None, ge=0)
+    wait_for_resources_s: float = Field(0.0, ge=0)
+    kv_budget_bytes: int | None = Field(None, ge=0)
+    max_rows: int = Field(64, ge=1)
+    rows_per_engine: int | None = Field(None, ge=1)
+    simulated: dict[str, Any] = Field(default_factory=dict)
+    temperature: float = Field(0.8, ge=0)
+    top_p: float = Field(0.95, gt=0, le=1)
+    max_step_tokens: int = Field(64, ge=1)
+    step_delimiter: str | None = "\n\n"
+    step_regex: str | None = None
+    step_tokens: int | None = Field(None, ge=1)
+    system: str = SYSTEM
+    instruction: str = INSTRUCTION
+    kind: Literal["auto", "number", "choice", "math", "text", "exact"] = "auto"
+    verifier: Literal["self_evaluation", "confidence", "none"] = "self_evaluation"
+    concurrency: int = Field(8, ge=1)
+    capacity: int = Field(16, ge=1)
+    attempts: int = Field(3, ge=1)
+    call_timeout_s: float = Field(600.0, gt=0)
+
+    @classmethod
+    def create(cls, **values: Any) -> Config:
+        """A validated configuration; UsageError names the first key at fault and the nearest known one."""
+        for key in values:
+            if key not in cls.model_fields:
+                raise UsageError(_unknown_key(key, sorted(cls.model_fields)))
+        try:
+            config = cls(**values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"][:1])
+            raise UsageError(f"config {where}={first['input']!r} is not valid: {first['msg']}") from None
+        if isinstance(config.engines, int) and config.engines < 1:
+            raise UsageError(f"config engines={config.engines} is not valid: at least 1, or 'auto'")
+        return config
+
+    @property
+    def sampling(self) -> Sampling:
+        boundary = Boundary(self.step_delimiter or None, self.step_regex, self.step_tokens)
+        return Sampling(self.temperature, self.top_p, self.max_step_tokens, boundary)
+
+    @property
+    def spec(self) -> EngineSpec:
+        return EngineSpec(
+            model=self.model,
+            device=self.device,
+            dtype=self.dtype,
+            threads=self.threads,
+            kv_budget_bytes=self.kv_budget_bytes,
+            max_rows=self.max_rows,
+            options=tuple(sorted(self.simulated.items())),
+        )
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Keys of a YAML file, to be given to `Config.create`."""
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(f"config file {str(path)!r} cannot be read: {str(error).splitlines()[0]}") from None
+    if values is None:
+        return {}
+    if not isinstance(values, Mapping):
+        raise UsageError(f"config file {str(path)!r} must hold keys and values, not a {type(values).__name__}")
+    return {str(key): value for key, value in values.items()}
+
+
+def _unknown_key(key: str, known: list[str]) -> str:
+    match = get_close_matches(key, known, 1)
+    hint = f", did you mean {match[0]!r}?" if match else ""
+    return f"unknown config key {key!r}{hint}; choices: {', '.join(known)}"

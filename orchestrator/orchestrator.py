@@ -1,0 +1,268 @@
+"""Orchestrator: what a user holds. Checks everything first, starts engines when the first problem comes, solves."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from functools import cached_property
+from types import TracebackType
+from typing import Any, TypeVar
+
+from actors.dispatcher import Dispatcher
+from actors.spec import EngineSpec
+from engine.base import Codec
+from engine.models import ModelNotFoundError
+from orchestrator.config import Config, UsageError
+from orchestrator.pool import start_pool
+from search.budget import Budget
+from search.driver import EventSink, TreeSearch, validate
+from search.ports import Pool, Verifier
+from search.prompts import ChatPrompt
+from search.result import SearchResult
+from search.strategies import registry
+from search.strategies.base import Strategy
+from search.types import Event, Problem
+from search.verifiers.function import Confidence, FunctionVerifier
+from search.verifiers.self_evaluation import SelfEvaluation
+
+SolveResult = SearchResult
+VerifierLike = Verifier | Callable[[str, str], float] | None
+BudgetLike = Budget | Mapping[str, float] | None
+T = TypeVar("T")
+
+
+class Orchestrator:
+    """Solves problems by tree search on engines that live in Ray actors or in this process.
+
+    Keyword arguments are the keys of `orchestrator.config.Config`; `engine` gives a factory of an own engine instead of
+    a model, `verifier` also takes a callable `(problem text, path text) -> score in [0, 1]` or a
+    `search.ports.Verifier`.
+    Use as a context manager, or call `close`. Errors the user can mend are `UsageError`s (a ValueError).
+    """
+
+    def __init__(self, *, engine: Callable[[], Any] | None = None, verifier: Any = None, **options: Any) -> None:
+        named = {"verifier": verifier} if isinstance(verifier, str) else {}
+        self.config = Config.create(**named, **options)
+        self._verifier: VerifierLike = None if isinstance(verifier, str) else verifier
+        spec = self.config.spec
+        self.spec = spec if engine is None else EngineSpec(model="factory", factory=engine)
+        self._prompt = ChatPrompt(self.config.system, self.config.instruction)
+        self._pool: Dispatcher | None = None
+        self._close_pool: Callable[[], None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self.failures: list[tuple[str, str]] = []
+        if engine is None:
+            try:
+                _ = self.spec.source
+            except ModelNotFoundError as error:
+                raise UsageError(str(error)) from None
+
+    # -- solving ---------------------------------------------------------------------------------------------------
+    def solve(
+        self,
+        problem: str | Problem,
+        strategy: str | Strategy = "tot",
+        *,
+        budget: BudgetLike = None,
+        seed: int = 0,
+        on_event: EventSink | None = None,
+        **options: Any,
+    ) -> SolveResult:
+        """Solve one problem. options: the strategy's own (see docs and `search.strategies`)."""
+        search = self.prepare([problem], strategy, budget=budget, seed=seed, on_event=on_event, **options)
+        return self._run(search.one(search.problems[0]))
+
+    def solve_many(
+        self,
+        problems: Sequence[str | Problem],
+        strategy: str | Strategy = "tot",
+        *,
+        budget: BudgetLike = None,
+        seed: int = 0,
+        on_event: EventSink | None = None,
+        **options: Any,
+    ) -> list[SolveResult]:
+        """Solve several problems, `concurrency` at a time; results in order. The budget holds for each problem."""
+        search = self.prepare(problems, strategy, budget=budget, seed=seed, on_event=on_event, **options)
+        return self._run(search.all())
+
+    def stream(
+        self,
+        problem: str | Problem,
+        strategy: str | Strategy = "tot",
+        *,
+        budget: BudgetLike = None,
+        seed: int = 0,
+        **options: Any,
+    ) -> Iterator[Event | SolveResult]:
+        """Events as they happen, the result last."""
+        events: queue.SimpleQueue[Event | SolveResult | BaseException] = queue.SimpleQueue()
+        search = self.prepare([problem], strategy, budget=budget, seed=seed, on_event=events.put, **options)
+        future = asyncio.run_coroutine_threadsafe(search.one(search.problems[0]), self._running_loop())
+        future.add_done_callback(lambda f: events.put(f.exception() or f.result()))
+        while True:
+            item = events.get()
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+            if isinstance(item, SearchResult):
+                return
+
+    def prepare(
+        self,
+        problems: Sequence[str | Problem],
+        strategy: str | Strategy,
+        *,
+        budget: BudgetLike = None,
+        seed: int = 0,
+        on_event: EventSink | None = None,
+        **options: Any,
+    ) -> _Prepared:
+        """Check everything that can be checked without an engine, then return the searches, not yet started."""
+        try:
+            chosen = registry.create(strategy, **options) if isinstance(strategy, str) else strategy
+            limits = budget if isinstance(budget, Budget) else Budget.from_mapping(budget or {})
+            checked = [p if isinstance(p, Problem) else Problem(p, kind=self.config.kind) for p in problems]
+            validate(self.spec.capabilities, chosen, self._verifier_for(chosen, _NoPool()))
+            self._check_lengths(checked, chosen)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        return _Prepared(self, checked, chosen, limits, seed, on_event)
+
+    # -- lifecycle -------------------------------------------------------------------------------------------------
+    @property
+    def pool(self) -> Dispatcher:
+        """The engines, started at first use."""
+        with self._starting:
+            if self._pool is None:
+                self._pool, self._close_pool = start_pool(self.config, self.spec, self._codec, self._note_failure)
+            return self._pool
+
+    def start(self) -> dict[str, int]:
+        """Start the engines and wait until they can take calls; engine name -> process id."""
+        pool = self.pool
+
+        async def ready() -> dict[str, int]:
+            pids = await asyncio.gather(*(engine.ready() for engine in pool.engines.values()))
+            return dict(zip(pool.engines, pids, strict=True))
+
+        return self._run(ready())
+
+    def stats(self) -> dict[str, Mapping[str, Any]]:
+        """Counters of every engine."""
+        return self._run(self.pool.stats())
+
+    def close(self) -> None:
+        """Stop the engines this object started. May be called twice."""
+        if self._loop is not None and self._pool is not None:
+            self._loop.call_soon_threadsafe(self._pool.close)
+        if self._close_pool is not None:
+            self._close_pool()
+        self._pool = self._close_pool = None
+        if self._loop is not None and self._thread is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+            self._loop = self._thread = None
+
+    def __enter__(self) -> Orchestrator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- parts -----------------------------------------------------------------------------------------------------
+    @cached_property
+    def _codec(self) -> Codec:
+        return self.spec.codec()
+
+    def _search(self, strategy: Strategy, budget: Budget, seed: int, on_event: EventSink | None) -> TreeSearch:
+        return TreeSearch(
+            self.pool,
+            strategy,
+            self._verifier_for(strategy, self.pool),
+            prompt=self._prompt,
+            sampling=self.config.sampling,
+            budget=budget,
+            seed=seed,
+            capacity=self.config.capacity,
+            on_event=on_event,
+        )
+
+    def _verifier_for(self, strategy: Strategy, pool: Pool) -> Verifier | None:
+        if not strategy.judges:
+            return None
+        given = self._verifier
+        if given is not None:
+            return FunctionVerifier(given) if callable(given) else given
+        named: dict[str, Verifier | None] = {"self_evaluation": SelfEvaluation(pool), "confidence": Confidence()}
+        return named.get(self.config.verifier)
+
+    def _check_lengths(self, problems: Sequence[Problem], strategy: Strategy) -> None:
+        """The prompt and one step must fit into the model's context."""
+        for problem in problems:
+            for hint in strategy.hints or ("",):
+                tokens = len(self._codec.encode(self._codec.render(self._prompt.messages(problem, hint))))
+                step = int(getattr(strategy, "max_tokens", self.config.max_step_tokens))
+                if tokens + step > self._codec.context_length:
+                    raise UsageError(
+                        f"problem {problem.id!r} is too long: its prompt has {tokens} tokens, with {step} new tokens "
+                        f"that exceeds the context of {self._codec.context_length} tokens of model {self.spec.model!r}"
+                    )
+
+    def _note_failure(self, engine: str, reason: str) -> None:
+        self.failures.append((engine, reason))
+        del self.failures[:-100]
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        """An event loop in a thread of its own, so that calls work inside notebooks and servers too."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._loop.run_forever, name="orchestrator", daemon=True)
+            self._thread.start()
+        return self._loop
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        future = asyncio.run_coroutine_threadsafe(work, self._running_loop())
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+
+class _Prepared:
+    """Checked problems with the search to run on each."""
+
+    def __init__(
+        self,
+        owner: Orchestrator,
+        problems: Sequence[Problem],
+        strategy: Strategy,
+        budget: Budget,
+        seed: int,
+        on_event: EventSink | None,
+    ) -> None:
+        self.problems = problems
+        self._search = owner._search(strategy, budget, seed, on_event)
+        self._slots = asyncio.Semaphore(owner.config.concurrency)
+
+    async def one(self, problem: Problem) -> SolveResult:
+        async with self._slots:
+            return await self._search.run(problem)
+
+    async def all(self) -> list[SolveResult]:
+        return list(await asyncio.gather(*(self.one(problem) for problem in self.problems)))
+
+
+class _NoPool:
+    """Stands in for the pool while capabilities are checked; nothing is called on it."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError("engines are not started yet")

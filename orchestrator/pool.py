@@ -1,0 +1,64 @@
+"""Builds the driver's pool: engines in this process (`inline`) or Ray actors (`ray`); the dispatcher is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from actors.dispatcher import Dispatcher, PoolOptions
+from actors.handles import EngineHandle, IndexHandle, InlineEngine, InlineIndex
+from actors.rsbcm import RSBCM
+from actors.spec import EngineSpec
+from engine.base import Codec
+from orchestrator.config import Config, UsageError
+
+OnFailure = Callable[[str, str], None]
+
+
+def start_pool(
+    config: Config, spec: EngineSpec, codec: Codec, on_failure: OnFailure | None = None
+) -> tuple[Dispatcher, Callable[[], None]]:
+    """The pool and what closes it."""
+    engines: list[EngineHandle]
+    index: IndexHandle
+    if config.runtime == "inline":
+        engines, index = _inline(config, spec)
+        gpus, close = config.device.startswith("cuda"), _nothing
+    else:
+        from orchestrator.cluster import RayCluster
+
+        cluster = RayCluster()
+        try:
+            remote, index, layout = cluster.start(config, spec)
+        except BaseException:
+            cluster.close()
+            raise
+        engines, gpus, close = list(remote), layout.gpus_each > 0, cluster.close
+    options = PoolOptions(
+        attempts=config.attempts,
+        rows_per_engine=config.rows_per_engine or (16 if gpus else 2),
+        call_timeout_s=config.call_timeout_s,
+    )
+    return Dispatcher(engines, index, codec, spec.fingerprint, spec.capabilities, options, on_failure), close
+
+
+def _inline(config: Config, spec: EngineSpec) -> tuple[list[EngineHandle], IndexHandle]:
+    count = config.engines if isinstance(config.engines, int) else 1
+    if config.device.startswith("cuda") or config.gpus_per_engine:
+        _require_gpus(config, count)
+    rsbcm = RSBCM()
+    return [InlineEngine(f"engine-{i}", spec.build, rsbcm) for i in range(count)], InlineIndex(rsbcm)
+
+
+def _require_gpus(config: Config, count: int) -> None:
+    import torch
+
+    need, have = count * (config.gpus_per_engine or 1.0), torch.cuda.device_count()
+    if need > have:
+        raise UsageError(
+            f"{count} engines with {config.gpus_per_engine or 1:g} GPU each need {need:g} GPU, "
+            f"this process sees {have}; use fewer engines or device='cpu'"
+        )
+
+
+def _nothing() -> None:
+    return None

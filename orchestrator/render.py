@@ -1,0 +1,61 @@
+"""A result as plain text: the answer, the tree with scores and engines, and what it cost."""
+
+from __future__ import annotations
+
+from search.result import SearchResult
+from search.tree import Node, SearchTree
+
+_WIDTH = 76
+
+
+def render(result: SearchResult) -> str:
+    """What `solve` prints on standard output without `--json`."""
+    lines = ["tree:", *tree_lines(result.tree, result.node_id), "", cost_line(result)]
+    lines += [f"warning: {text}" for text in result.warnings]
+    if result.error is not None:
+        lines.append(f"error: {result.error}")
+    state = "" if result.complete else " (best partial path, not complete)"
+    lines.append(f"answer: {result.answer if result.answer is not None else 'none'}{state}")
+    return "\n".join(lines)
+
+
+def tree_lines(tree: SearchTree, chosen: str | None = None) -> list[str]:
+    """One line a node, indented by depth; the chosen path is marked with `*`."""
+    path = {node.id for node in tree.path(tree.node(chosen))} if chosen else set()
+    lines, stack = [], [tree.root]
+    while stack:
+        node = stack.pop()
+        lines.append(_line(node, node.id in path))
+        stack.extend(reversed(tree.children(node)))
+    return lines
+
+
+def cost_line(result: SearchResult) -> str:
+    """Tokens, reuse, seconds and engines in one line."""
+    cost = result.cost
+    reused = ", ".join(f"{n} {tier}" for tier, n in cost.reused.items()) or "0"
+    engines = ", ".join(f"{name} {row['generated']}" for name, row in sorted(result.engines.items()))
+    return (
+        f"cost: {cost.generated} tokens generated ({engines}), {cost.prefilled} prefilled, reused {reused}, "
+        f"{cost.verified} verified; {cost.seconds.get('total', 0.0):.1f} s; "
+        f"{result.strategy} stopped: {result.stop_reason}"
+    )
+
+
+def _line(node: Node, chosen: bool) -> str:
+    if node.parent is None:
+        return f"{'*' if chosen else ' '} {node.id} {node.status}"
+    score = "     " if node.score is None else f"{node.score:.3f}"
+    text = printable(" ".join(node.thought.text.split()))
+    if len(text) > _WIDTH:
+        text = text[: _WIDTH - 3] + "..."
+    extra = f" x{node.multiplicity}" if node.multiplicity > 1 else ""
+    return f"{'*' if chosen else ' '} {'  ' * node.depth}{score} [{node.engine} {node.status}{extra}] {text}"
+
+
+def printable(text: str) -> str:
+    """Model text without control and direction characters, so that it cannot steer a terminal."""
+    return "".join(c if c.isprintable() and c not in _DIRECTION else " " for c in text)
+
+
+_DIRECTION = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")

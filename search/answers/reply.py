@@ -1,0 +1,93 @@
+"""A model's reply: the part that counts, and the places in it that state an answer."""
+
+import re
+from collections.abc import Iterator
+
+from search.answers.latex import boxes
+
+MAX_STATEMENTS = 50  # looked at, from the end of the reply
+
+_THINK_TAG = re.compile(r"(</?think>)", re.IGNORECASE)
+_PHRASE = re.compile(
+    r"\banswers?\b[*_]*"
+    r"(?:[^\n.:=?]{0,60}?\b(?:is|are|was|be|equals?)\b(?!\s+(?:is|are|be)\b)[ \t]*:?|[^\n.:=?]{0,40}?[:=])"
+    r"|^[#*_\s]*(?:final\s+)?answer[*_\s]*$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_HASHES = re.compile(r"####[ \t]*")
+_SENTENCE_END = re.compile(
+    r"(?<!\bSt)(?<!\bMt)(?<!\bDr)(?<!\bMr)(?<!\bMs)(?<!\bMrs)[.!?](?=[*_\"']*(?:\s+[A-Z\\]|\s*$))"
+    r"|[。！？]|,?\s(?:because|since)\s|,\s(?:which|so|as)\s|\.\s+I hope"
+)
+_FENCED = re.compile(r"\$([^\s$](?:[^$]*[^\s$])?)\$|\\\((.+?)\\\)")
+_LEAD = re.compile(
+    r"(?:that|therefore|thus|hence|simply|just|clearly|indeed|actually|exactly|equal to|given by)[,:]?\s+",
+    re.IGNORECASE,
+)
+_EMPHASIS = " \t\r\n*_`:"
+_NOT_STATED = re.compile(
+    r"(?:not|as follows|in the)\b|(?:(?:in)?correct|right|wrong|below|above|unclear|unknown|obvious)\W*$",
+    re.IGNORECASE,
+)
+
+
+def visible(text: str) -> str | None:
+    """What is outside `<think>...</think>`; what is inside, where that is all there is.
+
+    None where thinking was cut off: an unclosed tag with nothing before it states nothing yet.
+    """
+    outside: list[str] = []
+    inside: list[str] = []
+    thinking = False
+    for piece in _THINK_TAG.split(text):
+        tag = piece.lower()
+        if tag == "<think>":
+            thinking = True
+        elif tag == "</think>":
+            if not thinking:  # the template opened it in the prompt
+                inside, outside = inside + outside, []
+            thinking = False
+        else:
+            (inside if thinking else outside).append(piece)
+    shown = "".join(outside).strip()
+    if shown or thinking:
+        return shown or None
+    return "".join(inside).strip() or None
+
+
+def tidy(text: str) -> str:
+    """A stated answer without emphasis, lead-in words and closing full stop."""
+    text = text.strip(_EMPHASIS)
+    fenced = _FENCED.match(text)
+    if fenced and not re.match(r"\s*[\w(\\$%-]", text[fenced.end() :]):
+        return (fenced[1] or fenced[2]).strip()
+    lead = _LEAD.match(text)
+    text = text[lead.end() :] if lead else text
+    return text.strip(_EMPHASIS).rstrip(".,;").strip(_EMPHASIS)
+
+
+def _sentence(text: str, start: int) -> str:
+    """The rest of the line, or the next line where that is blank, up to the end of its first sentence."""
+    end = text.find("\n", start)
+    while end >= 0 and not text[start:end].strip(_EMPHASIS):
+        start, end = end + 1, text.find("\n", end + 1)
+    line = text[start:] if end < 0 else text[start:end]
+    stop = _SENTENCE_END.search(line)
+    return line[: stop.start()] if stop else line
+
+
+def statements(text: str, verbatim: bool = False) -> Iterator[str]:
+    """The answers that the text states in so many words, the last first: boxes, `####`, `the answer is`."""
+    places: list[tuple[int, str | None, int]] = [(at, inner, at) for at, inner in boxes(text)]
+    places += [(mark.start(), None, mark.end()) for mark in _HASHES.finditer(text)]
+    places += [(phrase.start(), None, phrase.end()) for phrase in _PHRASE.finditer(text)]
+    for _, inner, start in sorted(places, key=lambda place: place[0], reverse=True)[:MAX_STATEMENTS]:
+        value = inner if inner is not None else _sentence(text, start)
+        stated = value.strip() if verbatim else tidy(value)
+        if stated and (inner is not None or not _NOT_STATED.match(stated)):
+            yield stated
+
+
+def last_line(text: str) -> str:
+    """The last line that is not blank."""
+    return text.rstrip().rpartition("\n")[2].strip()

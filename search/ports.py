@@ -1,0 +1,77 @@
+"""What a search needs from outside: a pool of engines, and a verifier. Implementations live above this package."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from search.types import Expansion, Outcome, Problem, Score, ScoreRequest, Verdict
+
+Message = Mapping[str, str]
+"""One chat message: `{"role": ..., "content": ...}`."""
+
+
+Context = tuple[tuple[int, ...], ...]
+"""Token segments of a path, the prompt first."""
+
+
+class Pool(Protocol):
+    """Engines, wherever they live. One failed branch is an Outcome with an error, never an exception."""
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """What every engine of the pool can do: `logprobs`, `confidence`, `score`, ..."""
+        ...
+
+    def encode(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """Token ids of a rendered chat, ready for the assistant's first token."""
+        ...
+
+    def question(self, text: str) -> str:
+        """`text` as the user's next turn after an assistant's, rendered up to the assistant's first token."""
+        ...
+
+    async def expand(self, wave: Sequence[Expansion]) -> list[Outcome]:
+        """Grow all expansions; outcomes in the order of the wave."""
+        ...
+
+    async def score(self, requests: Sequence[ScoreRequest]) -> list[Score]:
+        """P(yes) for each request, in order."""
+        ...
+
+    async def note_scores(self, scores: Sequence[tuple[Context, float, int]]) -> None:
+        """Tell the block index (path, score, depth) of judged nodes, for omega = score / (depth + 1)."""
+        ...
+
+    async def release(self, contexts: Sequence[Context]) -> None:
+        """Branches at and below these paths are not needed any more."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One path put before a verifier. `text` is the whole path's text, `steps` the texts step by step."""
+
+    problem: Problem
+    node_id: str
+    context: Context
+    steps: tuple[str, ...]
+    complete: bool
+    engine: str = ""
+    confidence: float | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(self.steps)
+
+
+class Verifier(Protocol):
+    """Judges paths. Returns one verdict per candidate, in order; a failure is a verdict with an error."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Engine capabilities this verifier uses."""
+        ...
+
+    async def score(self, batch: Sequence[Candidate]) -> list[Verdict]: ...

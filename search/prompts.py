@@ -1,0 +1,28 @@
+"""Chat prompts: stable text first (system, problem), variable text (hint) last, so that branches share their prefix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from search.types import Problem
+
+SYSTEM = "You solve problems by careful reasoning, one short step at a time."
+INSTRUCTION = (
+    "Think step by step. Write each step as one short paragraph and separate the steps by a blank line. "
+    "End with a line 'Answer:' followed by the final answer only."
+)
+STEP_QUESTION = "Is the reasoning above correct so far? Reply with Yes or No only."
+ANSWER_QUESTION = "Is the final answer above correct? Reply with Yes or No only."
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    """Builds the messages of a problem; an empty `system` sends no system message."""
+
+    system: str = SYSTEM
+    instruction: str = INSTRUCTION
+
+    def messages(self, problem: Problem, hint: str = "") -> list[dict[str, str]]:
+        parts = [problem.text.strip(), self.instruction, hint]
+        user = {"role": "user", "content": "\n\n".join(part for part in parts if part)}
+        return [{"role": "system", "content": self.system}, user] if self.system else [user]

@@ -1,0 +1,64 @@
+"""What a finished search hands back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from search.tree import SearchTree
+from search.types import Cost, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """Answer and evidence of one search. Always the best so far; `error` is set when every expansion failed.
+
+    stop_reason: done | exhausted | agreed | depth | no_answer | failed, or the budget that bound (tokens, seconds,
+    expansions, nodes, verifications). engines: per engine the tokens it generated, prefilled, reused, its expansions.
+    """
+
+    problem: Problem
+    answer: str | None
+    text: str
+    complete: bool
+    stop_reason: str
+    strategy: str
+    seed: int
+    tree: SearchTree
+    cost: Cost
+    engines: Mapping[str, Mapping[str, int]]
+    node_id: str | None = None
+    votes: Mapping[str, float] = field(default_factory=dict)
+    unused: Mapping[str, float] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    error: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """One JSON object; ids, texts and scores are equal between runs that promise equality."""
+        cost = self.cost
+        return {
+            "id": self.problem.id,
+            "answer": self.answer,
+            "text": self.text,
+            "complete": self.complete,
+            "stop_reason": self.stop_reason,
+            "strategy": self.strategy,
+            "seed": self.seed,
+            "tokens": {
+                "generated": cost.generated,
+                "prefilled": cost.prefilled,
+                "verified": cost.verified,
+                "reused": dict(cost.reused),
+                "predicted_hit": cost.predicted_hit,
+                "actual_hit": cost.actual_hit,
+            },
+            "seconds": {phase: round(s, 4) for phase, s in cost.seconds.items()},
+            "engines": {name: dict(row) for name, row in sorted(self.engines.items())},
+            "node": self.node_id,
+            "votes": dict(self.votes),
+            "unused": dict(self.unused),
+            "warnings": list(self.warnings),
+            "error": self.error,
+            "tree": self.tree.to_json(),
+        }

@@ -1,0 +1,33 @@
+"""Greedy decoding, step by step on one path: the baseline every search must beat.
+
+Selection: the only open node. Expansion: one child at temperature 0. Simulation: none. Backup: none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from search.strategies.base import TreeStrategy, require_at_least
+from search.tree import SearchTree
+from search.types import Expansion
+
+
+@dataclass(frozen=True, kw_only=True)
+class Greedy(TreeStrategy):
+    """max_depth: steps on the path. The text equals one uninterrupted greedy generation."""
+
+    name: ClassVar[str] = "greedy"
+    judges: ClassVar[bool] = False
+    max_depth: int = 16
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_at_least(self, 1, "max_depth")
+
+    def ask(self, tree: SearchTree, capacity: int) -> list[Expansion]:
+        if tree.in_flight:
+            return []
+        sampling = replace(tree.sampling, temperature=0.0)
+        tips = [node for node in tree.nodes() if node.expandable and node.depth < self.max_depth]
+        return [tree.expansion(node, 1, sampling, hint=self.hints[0] if self.hints else None) for node in tips]

@@ -1,0 +1,106 @@
+"""Monte Carlo tree search: UCT (Kocsis & Szepesvari 2006) with in-flight counts (WU-UCT, Liu et al. 2020).
+
+Selection: from the root down, one level at a time, to the child maximising Q + c sqrt(2 ln(N_p + O_p) / (N + O)), O the
+expansions in flight below it. Expansion: `k` sampled steps of the reached leaf, once. Simulation: the verifier's score
+of each new child. Backup: N += 1 and W += score for the child and every node above it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from search.strategies.base import TreeStrategy, pooled, require_at_least
+from search.tree import Node, SearchTree
+from search.types import Expansion, Selection
+
+
+@dataclass(frozen=True, kw_only=True)
+class MCTS(TreeStrategy):
+    """simulations: expansions in all. k: children per expansion. c: exploration. leaves: most leaves in flight.
+
+    Engine calls <= simulations; generated samples <= simulations * k.
+    """
+
+    name: ClassVar[str] = "mcts"
+    simulations: int = 16
+    k: int = 2
+    c: float = 1.0
+    max_depth: int = 6
+    leaves: int = 4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_at_least(self, 1, "simulations", "k", "max_depth", "leaves")
+        if self.c < 0:
+            raise ValueError(f"option c must be >= 0, got {self.c!r}")
+
+    def ask(self, tree: SearchTree, capacity: int) -> list[Expansion]:
+        orders: list[Expansion] = []
+        free = min(capacity, self.leaves) - tree.in_flight
+        while len(orders) < free and len(tree.asked) < self.simulations:
+            leaf = self.select(tree)
+            if leaf is None:
+                break
+            orders.append(tree.expansion(leaf, self.k, hint=self.hints[0] if self.hints and not leaf.depth else None))
+        return orders
+
+    def select(self, tree: SearchTree) -> Node | None:
+        """Descend to a leaf that can be expanded now; None if the root is closed or all that is open is in flight."""
+        node = tree.root
+        while not node.closed:
+            if node.expandable:
+                return node
+            children = [child for child in tree.children(node) if self._available(tree, child)]
+            if not children:
+                return None
+            node = max(children, key=lambda child: self._uct(node, child))
+        return None
+
+    def backup(self, tree: SearchTree, parent: Node, grown: list[Node]) -> None:
+        """A child without a score counts as a visit worth the mean of its parent."""
+        path = tree.path(parent)
+        for child in grown:
+            value = child.score if child.score is not None else parent.mean_value
+            for node in (*path, child):
+                node.visits += child.multiplicity
+                node.value_sum += value * child.multiplicity
+            child.closed = child.complete or child.depth >= self.max_depth
+        self._close(tree, path)
+
+    def answer(self, tree: SearchTree) -> Selection:
+        left = self.simulations - len(tree.asked)
+        selection = pooled(tree, weighted=True, reason="exhausted" if tree.root.closed else "done")
+        return replace(selection, unused={"simulations": left})
+
+    def _available(self, tree: SearchTree, node: Node) -> bool:
+        """Whether some leaf at or below can be expanded now (a leaf in flight cannot)."""
+        if node.closed:
+            return False
+        return node.expandable or (node.status == "expanded" and self._open_below(tree, node))
+
+    def _open_below(self, tree: SearchTree, node: Node) -> bool:
+        stack = tree.children(node)
+        while stack:
+            below = stack.pop()
+            if below.closed:
+                continue
+            if below.expandable:
+                return True
+            stack.extend(tree.children(below))
+        return False
+
+    def _uct(self, parent: Node, child: Node) -> tuple[float, int]:
+        n = child.visits + child.in_flight
+        bonus = math.sqrt(2 * math.log(max(parent.visits + parent.in_flight, 1)) / max(n, 1))
+        return (child.mean_value + self.c * bonus, -child.index)
+
+    def _close(self, tree: SearchTree, path: list[Node]) -> None:
+        """Bottom-up: a node whose children are all closed (or that died) is closed."""
+        for node in reversed(path):
+            if node.status == "expanding":
+                return
+            if not all(child.closed for child in tree.children(node)):
+                return
+            node.closed = True

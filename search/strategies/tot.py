@@ -1,0 +1,77 @@
+"""Tree of Thoughts (Yao et al. 2023): breadth-first beam, or depth-first with backtracking.
+
+Selection: bfs - the `b` best nodes of the newest level; dfs - the best open child of the deepest node.
+Expansion: `k` sampled next steps. Simulation: none, the verifier scores each step. Backup: none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from search.strategies.base import TreeStrategy, best_by_score, require_at_least
+from search.tree import Node, SearchTree, canonical
+from search.types import Expansion, Selection
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeOfThoughts(TreeStrategy):
+    """b: beam width (bfs). k: samples per node. max_depth: steps on a path. order: "bfs" | "dfs".
+
+    prune_below: dfs gives up steps scored below it. solutions: dfs ends after so many finished paths.
+    """
+
+    name: ClassVar[str] = "tot"
+    b: int = 2
+    k: int = 3
+    max_depth: int = 4
+    order: Literal["bfs", "dfs"] = "bfs"
+    prune_below: float = 0.0
+    solutions: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_at_least(self, 1, "b", "k", "max_depth", "solutions")
+        if self.order not in ("bfs", "dfs"):
+            raise ValueError(f"option order must be 'bfs' or 'dfs', got {self.order!r}")
+
+    def ask(self, tree: SearchTree, capacity: int) -> list[Expansion]:
+        if tree.in_flight:
+            return []
+        chosen = self._beam(tree) if self.order == "bfs" else self._deepest(tree)
+        return [order for node in chosen for order in self._orders(tree, node)]
+
+    def answer(self, tree: SearchTree) -> Selection:
+        deep = any(n.expandable and n.depth >= self.max_depth for n in tree.nodes())
+        return best_by_score(tree, "done" if tree.complete() or not deep else "depth")
+
+    def _orders(self, tree: SearchTree, node: Node) -> list[Expansion]:
+        if node.depth > 0 or not self.hints:
+            return [tree.expansion(node, self.k)]
+        return [tree.expansion(node, 1, hint=self.hints[i % len(self.hints)]) for i in range(self.k)]
+
+    def _beam(self, tree: SearchTree) -> list[Node]:
+        """The open ones among the `b` best of the newest level; a finished path keeps its place in the beam."""
+        level = max(node.depth for node in tree.nodes())
+        newest = [node for node in tree.nodes() if node.depth == level and node.status in ("open", "terminal")]
+        ranked = sorted(sorted(newest, key=canonical), key=lambda n: n.rank, reverse=True)
+        for node in ranked[self.b :]:
+            tree.prune(node, f"outside the beam of {self.b}")
+        if level >= self.max_depth:
+            return []
+        return [node for node in ranked[: self.b] if node.expandable]
+
+    def _deepest(self, tree: SearchTree) -> list[Node]:
+        """Next node in depth-first order: from the newest branch upwards, the best open child."""
+        if len(tree.complete()) >= self.solutions:
+            return []
+        for node in tree.nodes():
+            if node.score is not None and node.score < self.prune_below:
+                tree.prune(node, f"score below {self.prune_below}")
+        stack = [tree.root]
+        while stack:
+            node = stack.pop()
+            if node.expandable and node.depth < self.max_depth:
+                return [node]
+            stack.extend(sorted(tree.children(node), key=lambda n: (n.rank, -n.index)))
+        return []

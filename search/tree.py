@@ -1,0 +1,260 @@
+"""The search tree: nodes on a `networkx.DiGraph`, ids derived from the path, token ids stored once per node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import networkx as nx
+
+from search.ports import Context
+from search.steps import states_final
+from search.types import ENDED, Expansion, Outcome, Problem, Sample, Sampling, Thought
+
+Status = Literal["open", "expanding", "expanded", "terminal", "pruned", "dead"]
+ROOT = "r"
+
+
+@dataclass(slots=True)
+class Node:
+    """A thought with what the search knows of it.
+
+    visits N, value_sum W (mean value Q = W / N), in_flight: expansions under way at or below the node.
+    complete: the path up to here is a finished solution. closed: nothing below is left to explore.
+    """
+
+    id: str
+    parent: str | None
+    depth: int
+    index: int
+    thought: Thought
+    hint: str = ""
+    status: Status = "open"
+    score: float | None = None
+    visits: int = 0
+    value_sum: float = 0.0
+    in_flight: int = 0
+    multiplicity: int = 1
+    complete: bool = False
+    closed: bool = False
+    engine: str = ""
+    reason: str | None = None
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """Sort key by score; a missing score is below every score."""
+        return (self.score is not None, self.score if self.score is not None else 0.0)
+
+    @property
+    def mean_value(self) -> float:
+        return self.value_sum / self.visits if self.visits else 0.0
+
+    @property
+    def expandable(self) -> bool:
+        return self.status == "open" and not self.complete
+
+
+class SearchTree:
+    """All that is known of one problem's search; a strategy keeps its state here.
+
+    prompts: hint -> prompt token ids ("" is the plain prompt). seed keys the random streams.
+    is_final: whether a step's text states the final answer, so that the path is complete.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        prompts: Mapping[str, tuple[int, ...]],
+        sampling: Sampling,
+        seed: int = 0,
+        is_final: Callable[[str], bool] = states_final,
+    ) -> None:
+        self.problem = problem
+        self.prompts = dict(prompts)
+        self.sampling = sampling
+        self.seed = seed
+        self.is_final = is_final
+        self.asked: dict[str, Expansion] = {}
+        self.told: set[str] = set()
+        self.graph: nx.DiGraph[str] = nx.DiGraph()
+        self._samples_asked: dict[str, int] = {}
+        self._insert(Node(ROOT, None, 0, 0, Thought("")))
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+    @property
+    def root(self) -> Node:
+        return self.node(ROOT)
+
+    @property
+    def in_flight(self) -> int:
+        """Expansions asked for and not told yet."""
+        return self.root.in_flight
+
+    def __len__(self) -> int:
+        return int(self.graph.number_of_nodes())
+
+    def node(self, node_id: str) -> Node:
+        node: Node = self.graph.nodes[node_id]["node"]
+        return node
+
+    def nodes(self) -> Iterator[Node]:
+        """All nodes in order of insertion."""
+        return (data["node"] for _, data in self.graph.nodes(data=True))
+
+    def children(self, node: Node) -> list[Node]:
+        """Children by sample index, in whatever order they came."""
+        return sorted((self.node(child) for child in self.graph.succ[node.id]), key=lambda n: n.index)
+
+    def has_children(self, node: Node) -> bool:
+        return bool(self.graph.succ[node.id])
+
+    def parent(self, node: Node) -> Node | None:
+        return None if node.parent is None else self.node(node.parent)
+
+    def path(self, node: Node) -> list[Node]:
+        """From the root to `node`, both included."""
+        path = [node]
+        while (parent := self.parent(path[-1])) is not None:
+            path.append(parent)
+        return path[::-1]
+
+    def steps(self, node: Node) -> tuple[str, ...]:
+        return tuple(n.thought.text for n in self.path(node)[1:])
+
+    def text(self, node: Node) -> str:
+        return "".join(self.steps(node))
+
+    def context(self, node: Node) -> Context:
+        """Token segments from the prompt (with the node's hint) to `node`."""
+        return (self.prompts[node.hint], *(n.thought.token_ids for n in self.path(node)[1:]))
+
+    def complete(self) -> list[Node]:
+        """Finished solutions in canonical order (by depth, then path)."""
+        return sorted((node for node in self.nodes() if node.complete), key=canonical)
+
+    # -- asking and telling ----------------------------------------------------------------------------------------
+    def expansion(self, node: Node, n: int, sampling: Sampling | None = None, hint: str | None = None) -> Expansion:
+        """Order `n` more children of `node`; the order counts as in flight on the whole path until told.
+
+        hint: for the root, which prompt variant the new children continue.
+        """
+        hint = node.hint if hint is None else hint
+        if hint not in self.prompts:
+            raise ValueError(f"hint {hint!r} has no prompt; hints given: {sorted(self.prompts)}")
+        first = self._samples_asked.get(node.id, 0)
+        self._samples_asked[node.id] = first + n
+        order = Expansion(
+            id=f"{self.problem.id}/{node.id}/{first}",
+            problem_id=self.problem.id,
+            node_id=node.id,
+            context=(self.prompts[hint], *self.context(node)[1:]),
+            n=n,
+            sampling=sampling or self.sampling,
+            seed=self.seed,
+            first_sample=first,
+            hint=hint,
+        )
+        self.asked[order.id] = order
+        for above in self.path(node):
+            above.in_flight += 1
+        node.status = "expanding"
+        return order
+
+    def withdraw(self, order: Expansion) -> None:
+        """Take back an order that will not be sent."""
+        del self.asked[order.id]
+        node = self.node(order.node_id)
+        for above in self.path(node):
+            above.in_flight -= 1
+        node.status = "expanded" if self.has_children(node) else "open"
+
+    def grow(self, outcome: Outcome) -> list[Node]:
+        """Insert what came back and return the new nodes; a repeated outcome changes nothing.
+
+        Blank samples make no node. If nothing usable came back, the expanded node is complete when a sample ended at
+        once behind some text, and dead with a reason otherwise.
+        """
+        if outcome.expansion_id in self.told:
+            return []
+        order = self.asked[outcome.expansion_id]
+        self.told.add(order.id)
+        node = self.node(order.node_id)
+        grown = [
+            self._child(node, sample, outcome.engine, order.hint) for sample in outcome.samples if not sample.blank
+        ]
+        if node.depth > 0 and any(sample.blank and sample.finish in ENDED for sample in outcome.samples):
+            node.complete = True
+        for above in self.path(node):
+            above.in_flight -= 1
+        self._settle(node, outcome)
+        return grown
+
+    def prune(self, node: Node, reason: str) -> None:
+        """Give up an open node; the reason is kept for the report."""
+        if node.expandable:
+            node.status, node.reason = "pruned", reason
+
+    def _settle(self, node: Node, outcome: Outcome) -> None:
+        if self.has_children(node):
+            node.status = "expanded"
+        elif node.complete:
+            node.status, node.reason = "terminal", "ended"
+        else:
+            node.status = "dead"
+            node.reason = outcome.error or "blank: every sample was empty"
+
+    def _child(self, parent: Node, sample: Sample, engine: str, hint: str) -> Node:
+        complete = sample.finish in ENDED or (sample.finish == "step" and self.is_final(sample.text))
+        verdict = sample.verdict
+        node = Node(
+            id=f"{parent.id}.{sample.index}",
+            parent=parent.id,
+            depth=parent.depth + 1,
+            index=sample.index,
+            thought=Thought(sample.text, sample.token_ids, sample.finish, sample.logprob, sample.confidence),
+            hint=hint,
+            status="terminal" if complete else "open",
+            score=verdict.score if verdict else None,
+            multiplicity=sample.multiplicity,
+            complete=complete,
+            engine=engine,
+            reason=f"verifier: {verdict.error}" if verdict and verdict.error else None,
+        )
+        self._insert(node)
+        return node
+
+    def _insert(self, node: Node) -> None:
+        self.graph.add_node(node.id, node=node)
+        if node.parent is not None:
+            self.graph.add_edge(node.parent, node.id)
+
+    # -- export ----------------------------------------------------------------------------------------------------
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready export in canonical order; equal, `engine` apart, for runs that promise equality."""
+        return {"nodes": [_node_json(node) for node in sorted(self.nodes(), key=canonical)]}
+
+
+def canonical(node: Node) -> tuple[int, tuple[int, ...]]:
+    """Order of nodes that does not depend on the order of arrival: depth, then sample indices along the path."""
+    return (node.depth, tuple(int(part) for part in node.id.split(".")[1:]))
+
+
+def _node_json(node: Node) -> dict[str, Any]:
+    thought = node.thought
+    return {
+        "id": node.id,
+        "parent": node.parent,
+        "depth": node.depth,
+        "text": thought.text,
+        "score": node.score,
+        "visits": node.visits,
+        "status": node.status,
+        "engine": node.engine,
+        "complete": node.complete,
+        "finish": thought.finish if node.parent is not None else None,
+        "tokens": len(thought.token_ids),
+        "confidence": thought.confidence,
+        "multiplicity": node.multiplicity,
+        "reason": node.reason,
+    }

@@ -1,0 +1,219 @@
+"""Frozen values that flow between strategy, driver, pool and verifier.
+
+`search` names no device and no model: token ids are opaque integers that are stored once per node and handed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import Any, Literal
+
+Finish = Literal["step", "stop", "eos", "length", "cancelled", "error"]
+"""Why a sample ended: step boundary, stop string, end-of-sequence token, token limit, cancelled, engine error."""
+
+ENDED: frozenset[str] = frozenset({"eos", "stop"})
+"""Finish reasons after which a reasoning path is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One question. `kind` selects answer extraction (see `search.answers.extract`)."""
+
+    text: str
+    id: str = ""
+    kind: str = "auto"
+    reference: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.text.strip():
+            raise ValueError("problem is empty: a problem needs at least one non-blank character")
+        if not self.id:
+            object.__setattr__(self, "id", blake2b(self.text.encode(), digest_size=6).hexdigest())
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """Where one reasoning step ends; the first rule that fires wins.
+
+    delimiter: text that closes a step once the step holds something else than white space.
+    regex: searched in the step's text. tokens: a step is exactly this many tokens. fn: called with the step's text.
+    """
+
+    delimiter: str | None = "\n\n"
+    regex: str | None = None
+    tokens: int | None = None
+    fn: Callable[[str], bool] | None = None
+
+    @classmethod
+    def none(cls) -> Boundary:
+        """No boundary: generate until the path ends."""
+        return cls(delimiter=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How tokens are drawn. temperature 0 is greedy; max_tokens bounds one step of one sample."""
+
+    temperature: float = 0.8
+    top_p: float = 0.95
+    max_tokens: int = 96
+    boundary: Boundary = Boundary()
+    stop: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.temperature < 0:
+            raise ValueError(f"temperature must be >= 0, got {self.temperature}")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p must be in (0, 1], got {self.top_p}")
+        if self.max_tokens < 1:
+            raise ValueError(f"max_tokens must be >= 1, got {self.max_tokens}")
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """Order to grow `n` children below one node.
+
+    id is unique in a run and makes a repeated order harmless. context: token segments from the prompt to the node.
+    The random stream of sample i depends on (seed, problem_id, node_id, i) only, never on batch, worker or order.
+    """
+
+    id: str
+    problem_id: str
+    node_id: str
+    context: tuple[tuple[int, ...], ...]
+    n: int
+    sampling: Sampling
+    seed: int = 0
+    first_sample: int = 0
+    deadline_s: float | None = None
+    hint: str = ""
+
+    def clipped(self, n: int, max_tokens: int) -> Expansion:
+        """The same order with fewer samples or tokens."""
+        n, max_tokens = min(n, self.n), min(max_tokens, self.sampling.max_tokens)
+        return replace(self, n=n, sampling=replace(self.sampling, max_tokens=max_tokens))
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Tokens and seconds of one call or a sum of calls; `reused` counts row tokens by RKSC tier."""
+
+    generated: int = 0
+    prefilled: int = 0
+    verified: int = 0
+    reused: Mapping[str, int] = field(default_factory=dict)
+    predicted_hit: int = 0
+    actual_hit: int = 0
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.generated + other.generated,
+            self.prefilled + other.prefilled,
+            self.verified + other.verified,
+            _merged(self.reused, other.reused),
+            self.predicted_hit + other.predicted_hit,
+            self.actual_hit + other.actual_hit,
+            _merged(self.seconds, other.seconds),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A verifier's judgement of one path: score in [0, 1], or None with the reason in `error`."""
+
+    score: float | None
+    by: str
+    cost: Cost = Cost()
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One continuation: its text and token ids, log-probability sum, mean top-1 probability, and why it ended."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish: Finish
+    index: int = 0
+    logprob: float | None = None
+    confidence: float | None = None
+    multiplicity: int = 1
+    verdict: Verdict | None = None
+
+    @property
+    def blank(self) -> bool:
+        return not self.text.strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came back for one expansion: samples, or an error; `engine` names who did it."""
+
+    expansion_id: str
+    problem_id: str
+    node_id: str
+    samples: tuple[Sample, ...] = ()
+    engine: str = ""
+    cost: Cost = Cost()
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreRequest:
+    """Ask an engine for P(yes) of `question` (a rendered text) appended to the path `context`."""
+
+    id: str
+    context: tuple[tuple[int, ...], ...]
+    question: str
+    engine: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Answer to a ScoreRequest: P(yes), or None with an error."""
+
+    id: str
+    p_yes: float | None
+    engine: str = ""
+    cost: Cost = Cost()
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """What a node says: the step's text and token ids (stored here and nowhere else)."""
+
+    text: str
+    token_ids: tuple[int, ...] = ()
+    finish: Finish = "step"
+    logprob: float | None = None
+    confidence: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The strategy's answer: chosen node, canonical vote counts, and why the search ended on its own."""
+
+    answer: str | None
+    node_id: str | None
+    complete: bool
+    reason: str = "done"
+    votes: Mapping[str, float] = field(default_factory=dict)
+    unused: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened, for progress bars, logs and reports. `t_s` is the injected clock."""
+
+    kind: str
+    problem_id: str
+    t_s: float
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _merged(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: a.get(key, 0) + b.get(key, 0) for key in {**a, **b}}

@@ -1,0 +1,49 @@
+"""Verifiers that need no model: a callable of the user's, or the branch's own confidence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from search.ports import Candidate
+from search.types import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionVerifier:
+    """`fn(problem text, path text) -> score in [0, 1]`; an exception or another value is a verdict with an error."""
+
+    fn: Callable[[str, str], float]
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset()
+
+    async def score(self, batch: Sequence[Candidate]) -> list[Verdict]:
+        return [self._one(candidate) for candidate in batch]
+
+    def _one(self, candidate: Candidate) -> Verdict:
+        name = getattr(self.fn, "__name__", "function")
+        try:
+            score = float(self.fn(candidate.problem.text, candidate.text))
+        except Exception as error:  # the user's code may raise anything; the search goes on without this score
+            return Verdict(None, name, error=f"{name} raised {type(error).__name__}: {error}")
+        if math.isnan(score) or not 0.0 <= score <= 1.0:
+            return Verdict(None, name, error=f"{name} returned {score}, not a score in [0, 1]")
+        return Verdict(score, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Confidence:
+    """The sample's mean top-1 probability as its score: free, and blind to being wrong with confidence."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"confidence"})
+
+    async def score(self, batch: Sequence[Candidate]) -> list[Verdict]:
+        return [
+            Verdict(c.confidence, "confidence", error=None if c.confidence is not None else "no confidence")
+            for c in batch
+        ]
