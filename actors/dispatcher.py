@@ -6,17 +6,22 @@ import asyncio
 import itertools
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, Generic, TypeVar
 
+from actors.fleet import Fleet
 from actors.handles import EngineDownError, EngineFailedError, EngineHandle, IndexDownError, IndexHandle
+from actors.local_view import LocalView
 from actors.placement import Branch, Placed, home, place
-from actors.rates import EngineLoad
 from actors.rsbcm import Assignment, Scored
 from engine.base import Codec, path_keys
 from search.ports import Context, Message
 from search.types import Cost, Expansion, Outcome, Score, ScoreRequest
+
+T = TypeVar("T", Expansion, ScoreRequest)
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +38,25 @@ class PoolOptions:
 
 
 @dataclass(slots=True)
-class _Order:
-    """An expansion under way with its history."""
+class _Item(Generic[T]):
+    """An order or a score request under way, with its history."""
 
-    order: Expansion
+    work: T
     attempts: int = 0
     alone: bool = False
     avoid: set[str] = field(default_factory=set)
     error: str = ""
     predicted: int = 0
+
+    def again(self, name: str, error: str) -> None:
+        """What failed goes alone next time, so that a bad branch fails by itself, and elsewhere if it can."""
+        self.attempts += 1
+        self.alone = True
+        self.avoid.add(name)
+        self.error = error
+
+
+Group = tuple[str, list[_Item[T]]]
 
 
 class Dispatcher:
@@ -59,17 +74,20 @@ class Dispatcher:
     ) -> None:
         if not engines:
             raise ValueError("a pool needs at least one engine")
-        self.engines = {engine.name: engine for engine in engines}
         self.index = index
         self.codec = codec
         self.capabilities = capabilities
         self.options = options or PoolOptions()
         self.on_failure = on_failure or (lambda engine, reason: None)
         self._fingerprint = fingerprint
-        self._loads = {name: EngineLoad() for name in self.engines}
-        self._down: dict[str, asyncio.Task[None]] = {}
-        self._grown_on: dict[bytes, str] = {}
+        self._local = LocalView()
+        self._releases: set[asyncio.Task[None]] = set()
         self._tokens = (f"{uuid.uuid4().hex}-{i}" for i in itertools.count())
+        self.fleet = Fleet(engines, self.on_failure, self._forget)
+
+    @property
+    def engines(self) -> Mapping[str, EngineHandle]:
+        return self.fleet.engines
 
     # -- Pool ------------------------------------------------------------------------------------------------------
     def encode(self, messages: Sequence[Message]) -> tuple[int, ...]:
@@ -80,101 +98,105 @@ class Dispatcher:
 
     async def expand(self, wave: Sequence[Expansion]) -> list[Outcome]:
         """One outcome per order, in order. An order fails only after `attempts` tries."""
-        token = next(self._tokens)
         outcomes: dict[str, Outcome] = {}
-        pending = [_Order(order) for order in wave]
-        while pending:
-            groups = await self._placed(pending)
-            lost = await asyncio.gather(*(self._call(name, g, token, outcomes) for name, g in groups))
-            pending = [item for group in lost for item in group]
-            for item in [i for i in pending if i.attempts >= self.options.attempts]:
-                outcomes[item.order.id] = _failed(item)
-            pending = [item for item in pending if item.order.id not in outcomes]
+        call = partial(self._expand_on, next(self._tokens), outcomes)
+        for item in await self._try([_Item(order) for order in wave], self._placed, call):
+            order = item.work
+            outcomes[order.id] = Outcome(order.id, order.problem_id, order.node_id, cost=Cost(), error=item.error)
         return [outcomes[order.id] for order in wave]
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[Score]:
         """Each request goes to the engine that grew its branch, or to another one if that is down."""
         scores: dict[str, Score] = {}
-        pending = list(requests)
-        error = ""
-        for _ in range(self.options.attempts):
-            if not pending:
-                break
-            if not await self._some_engine():
-                error = error or "no engine answers"
-                break
-            groups: dict[str, list[ScoreRequest]] = defaultdict(list)
-            for request in pending:
-                groups[self._holder(request)].append(request)
-            answers = await asyncio.gather(*(self._score_on(name, group) for name, group in groups.items()))
-            scores.update({s.id: s for answer, _ in answers for s in answer})
-            error = next((reason for _, reason in answers if reason), error)
-            pending = [request for request in pending if request.id not in scores]
-        for request in pending:
-            scores[request.id] = Score(request.id, None, error=error)
+        call = partial(self._score_on, scores)
+        for item in await self._try([_Item(request) for request in requests], self._by_holder, call):
+            scores[item.work.id] = Score(item.work.id, None, error=item.error)
         return [scores[request.id] for request in requests]
 
     async def note_scores(self, scores: Sequence[tuple[Context, float, int]]) -> None:
         items = [Scored(self._keys(context)[-1], score, depth) for context, score, depth in scores]
-        await self._quietly(self.index.note_scores(items))
+        await self.fleet.quietly(self.index.note_scores(items))
+
+    async def finish(self, problem_id: str, contexts: Sequence[Context]) -> None:
+        """Free the whole tree and its place at the index."""
+        await self.release(contexts)
+        await self.fleet.quietly(self.index.end_tree(problem_id))
 
     async def release(self, contexts: Sequence[Context]) -> None:
-        """Free the branches on every engine that is up; nothing waits for engines that are not."""
+        """Free the branches on every engine that is up; the calls are sent, not waited for."""
         keys = [self._keys(context)[-1] for context in contexts]
-        up = [engine for name, engine in self.engines.items() if name not in self._down]
-        await asyncio.gather(*(self._quietly(engine.release(keys)) for engine in up))
+        loop = asyncio.get_running_loop()
+        for name in self.fleet.up():
+            task = loop.create_task(self.fleet.quietly(self.engines[name].release(keys)))
+            self._releases.add(task)
+            task.add_done_callback(self._releases.discard)
+        await asyncio.sleep(0)
 
     async def stats(self) -> dict[str, Mapping[str, Any]]:
-        """Counters of every engine that is up, and of the index."""
+        """Counters of every engine; of one that is down, its state only."""
         rows: dict[str, Mapping[str, Any]] = {}
+        up = self.fleet.up()
         for name, engine in self.engines.items():
             try:
-                rows[name] = {"name": name, "state": "down"} if name in self._down else await engine.stats()
+                rows[name] = await engine.stats() if name in up else {"name": name, "state": "down"}
             except (EngineDownError, EngineFailedError):
                 rows[name] = {"name": name, "state": "down"}
         return rows
 
     def close(self) -> None:
-        for task in self._down.values():
+        self.fleet.close()
+        for task in self._releases:
             task.cancel()
 
+    async def _try(
+        self,
+        pending: list[_Item[T]],
+        placed: Callable[[list[_Item[T]]], Awaitable[list[Group[T]]]],
+        call: Callable[[str, list[_Item[T]]], Awaitable[str]],
+    ) -> list[_Item[T]]:
+        """Place and call, again and again, until nothing is left; returns the items that are given up.
+
+        call: an empty string once the group is answered, else why it is not.
+        """
+        given_up = []
+        while pending:
+            groups: list[Group[T]] = []
+            if await self.fleet.some_up(self.options.patience_s):
+                groups = await placed(pending)
+            else:
+                given_up += [replace(item, error=item.error or "no engine answers") for item in pending]
+            errors = await asyncio.gather(*(call(name, group) for name, group in groups))
+            pending = []
+            for (name, group), error in zip(groups, errors, strict=True):
+                for item in group if error else ():
+                    item.again(name, error)
+                    (pending if item.attempts < self.options.attempts else given_up).append(item)
+        return given_up
+
     # -- placing ---------------------------------------------------------------------------------------------------
-    async def _placed(self, pending: Sequence[_Order]) -> list[tuple[str, list[_Order]]]:
-        """Groups of orders that go out as one call each; no engine in time is a failure of every order."""
-        if not await self._some_engine():
-            for item in pending:
-                item.attempts, item.error = self.options.attempts, item.error or "no engine answers"
-            return [("", list(pending))]
-        branches = tuple(self._branch(item.order) for item in pending)
-        decisions = await self._assign(pending[0].order.problem_id, branches)
-        groups: dict[tuple[str, str], list[_Order]] = defaultdict(list)
+    async def _placed(self, pending: list[_Item[Expansion]]) -> list[Group[Expansion]]:
+        """Groups of orders that go out as one call each."""
+        branches = tuple(self._branch(item.work) for item in pending)
+        decisions = await self._assign(pending[0].work.problem_id, branches)
+        names = []
         for item, decision in zip(pending, decisions, strict=True):
-            name = self._elsewhere(item, decision.actor)
-            item.predicted = decision.predicted_hit if name == decision.actor else 0
-            groups[name, item.order.id if item.alone else ""].append(item)
-        return [(name, group) for (name, _), group in groups.items()]
+            names.append(self.fleet.pick(decision.actor, item.avoid))
+            item.predicted = decision.predicted_hit if names[-1] == decision.actor else 0
+        return _grouped(pending, names)
+
+    async def _by_holder(self, pending: list[_Item[ScoreRequest]]) -> list[Group[ScoreRequest]]:
+        return _grouped(pending, [self.fleet.pick(item.work.engine, item.avoid) for item in pending])
 
     async def _assign(self, tree: str, branches: tuple[Branch, ...]) -> list[Placed]:
-        loads = {name: load.view() for name, load in self._loads.items() if name not in self._down}
+        loads = self.fleet.views()
         wave = Assignment(tree, branches, loads, self.options.rows_per_engine)
         try:
             return await self.index.assign(wave)
         except IndexDownError as error:
             self.on_failure("index", str(error))
-            homes = home(sum(b.rows for b in branches), loads, wave.rows_per_engine)
-            return place(branches, loads, self._held_locally, homes, rows_per_engine=wave.rows_per_engine)
-
-    def _held_locally(self, actor: str, branch: Branch) -> int:
-        ends = (e for k, e in zip(branch.keys, branch.ends, strict=True) if self._grown_on.get(k) == actor)
-        return max(ends, default=0)
-
-    def _elsewhere(self, item: _Order, choice: str) -> str:
-        """`choice`, or the least loaded engine that has not failed this order yet."""
-        up = [name for name in self.engines if name not in self._down]
-        if choice in up and choice not in item.avoid:
-            return choice
-        fresh = [name for name in up if name not in item.avoid] or up
-        return min(fresh, key=lambda name: (self._loads[name].rows, name))
+            former = self._local.holders(branches)
+            homes = home(sum(b.rows for b in branches), loads, wave.rows_per_engine, former)
+            return place(branches, loads, self._local.held, homes, rows_per_engine=wave.rows_per_engine)
 
     def _branch(self, order: Expansion) -> Branch:
         ends, total = [], 0
@@ -186,104 +208,57 @@ class Dispatcher:
     def _keys(self, context: Context) -> list[bytes]:
         return path_keys(self._fingerprint, context)
 
-    def _holder(self, request: ScoreRequest) -> str:
-        up = [name for name in self.engines if name not in self._down]
-        return request.engine if request.engine in up else min(up, key=lambda name: (self._loads[name].rows, name))
-
     # -- calling ---------------------------------------------------------------------------------------------------
-    async def _call(self, name: str, group: list[_Order], token: str, outcomes: dict[str, Outcome]) -> list[_Order]:
-        """Run a group on one engine; returns the orders that have to be tried again."""
-        if not name:
-            return group
-        load = self._loads[name]
-        rows = sum(item.order.n for item in group)
-        prefill = sum(max(sum(map(len, i.order.context)) - i.predicted, 0) for i in group)
+    async def _expand_on(
+        self, token: str, outcomes: dict[str, Outcome], name: str, group: list[_Item[Expansion]]
+    ) -> str:
+        load = self.fleet.loads[name]
+        rows = sum(item.work.n for item in group)
+        prefill = sum(max(sum(map(len, i.work.context)) - i.predicted, 0) for i in group)
         load.rows += rows
         load.prefill_tokens += prefill
         try:
-            orders = [item.order for item in group]
-            found = await self._timed(name, self.engines[name].expand(orders, token))
-        except EngineDownError as error:
-            self._mark_down(name, str(error))
-            return [self._again(item, name, str(error)) for item in group]
-        except EngineFailedError as error:
-            self.on_failure(name, str(error))
-            return [self._again(item, name, str(error)) for item in group]
+            found = await self._on(name, self.engines[name].expand([item.work for item in group], token))
         finally:
             load.rows -= rows
             load.prefill_tokens -= prefill
+        if isinstance(found, str):
+            return found
         load.learn(found)
         for item, outcome in zip(group, found, strict=True):
-            self._note(item, outcome)
-            cost = replace(outcome.cost, predicted_hit=item.predicted)
-            outcomes[item.order.id] = replace(outcome, cost=cost)
-        return []
+            for sample in outcome.samples:
+                self._local.note(outcome.engine, self._keys((*item.work.context, sample.token_ids)))
+            outcomes[item.work.id] = replace(outcome, cost=replace(outcome.cost, predicted_hit=item.predicted))
+        return ""
 
-    def _again(self, item: _Order, name: str, error: str) -> _Order:
-        """A failed order goes alone next time, so that a bad branch fails by itself, and elsewhere if it can."""
-        item.attempts += 1
-        item.alone = True
-        item.avoid.add(name)
-        item.error = error
-        return item
+    async def _score_on(self, scores: dict[str, Score], name: str, group: list[_Item[ScoreRequest]]) -> str:
+        found = await self._on(name, self.engines[name].score([item.work for item in group]))
+        if isinstance(found, str):
+            return found
+        scores.update((score.id, score) for score in found)
+        return ""
 
-    def _note(self, item: _Order, outcome: Outcome) -> None:
-        """Remember who grew what, for placement while the index is down."""
-        for sample in outcome.samples:
-            self._grown_on[self._keys((*item.order.context, sample.token_ids))[-1]] = outcome.engine
-
-    async def _score_on(self, name: str, group: Sequence[ScoreRequest]) -> tuple[list[Score], str]:
+    async def _on(self, name: str, call: Coroutine[Any, Any, list[R]]) -> list[R] | str:
+        """What the engine returns, or why it does not."""
         try:
-            return await self._timed(name, self.engines[name].score(group)), ""
+            found: list[R] = await self.fleet.timed(name, call, self.options.call_timeout_s)
+            return found
         except EngineDownError as error:
-            self._mark_down(name, str(error))
-            return [], str(error)
+            self.fleet.mark_down(name, str(error))
+            return str(error)
         except EngineFailedError as error:
             self.on_failure(name, str(error))
-            return [], str(error)
+            return str(error)
 
-    async def _timed(self, name: str, call: Coroutine[Any, Any, Any]) -> Any:
-        """Await a call; an engine that is silent for too long is killed and counts as down."""
-        try:
-            return await asyncio.wait_for(call, self.options.call_timeout_s)
-        except TimeoutError:
-            await self._quietly(self.engines[name].restart())
-            raise EngineDownError(f"no answer in {self.options.call_timeout_s:.0f} s") from None
-
-    async def _quietly(self, call: Coroutine[Any, Any, None]) -> None:
-        """For calls whose loss costs time only."""
-        try:
-            await call
-        except (EngineDownError, EngineFailedError, IndexDownError) as error:
-            self.on_failure("pool", str(error))
-
-    # -- engines that went down ------------------------------------------------------------------------------------
-    def _mark_down(self, name: str, reason: str) -> None:
-        if name in self._down:
-            return
-        self.on_failure(name, reason)
-        self._down[name] = asyncio.get_running_loop().create_task(self._revive(name))
-
-    async def _revive(self, name: str) -> None:
-        """Wait for the restarted engine; meanwhile nothing is placed on it."""
-        await self._quietly(self.index.forget(name))
-        while True:
-            try:
-                await self.engines[name].ready()
-                break
-            except (EngineDownError, EngineFailedError):
-                await asyncio.sleep(1.0)
-        self._down.pop(name, None)
-
-    async def _some_engine(self) -> bool:
-        """True once an engine is up, waiting for restarts if need be."""
-        if len(self._down) < len(self.engines):
-            return True
-        tasks = list(self._down.values())
-        done, _ = await asyncio.wait(tasks, timeout=self.options.patience_s, return_when=asyncio.FIRST_COMPLETED)
-        return bool(done)
+    async def _forget(self, name: str) -> None:
+        """An engine went down, and with it all it held."""
+        self._local.forget(name)
+        await self.fleet.quietly(self.index.forget(name))
 
 
-def _failed(item: _Order) -> Outcome:
-    order = item.order
-    return Outcome(order.id, order.problem_id, order.node_id, cost=Cost(), error=item.error)
+def _grouped(pending: Sequence[_Item[T]], names: Sequence[str]) -> list[Group[T]]:
+    """By engine; an item that goes alone is a group of its own."""
+    groups: dict[tuple[str, str], list[_Item[T]]] = defaultdict(list)
+    for item, name in zip(pending, names, strict=True):
+        groups[name, item.work.id if item.alone else ""].append(item)
+    return [(name, group) for (name, _), group in groups.items()]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from actors.convert import to_outcome, to_query, to_request, to_score
@@ -30,28 +32,34 @@ class EngineActor:
         self._publish = publish
         self._seq = 0
         self._done: OrderedDict[tuple[str, str], Outcome] = OrderedDict()
+        self._one_call = nullcontext() if self.engine.concurrent else threading.Lock()
+        self._books = threading.Lock()
 
     def expand(self, orders: Sequence[Expansion], token: str) -> list[Outcome]:
-        """Outcomes in order. `token` names the dispatch: an order repeated under it is answered from memory."""
-        todo = [order for order in orders if (token, order.id) not in self._done]
-        if todo:
-            results = self.engine.expand([to_request(order) for order in todo])
-            for order, result in zip(todo, results, strict=True):
-                self._done[token, order.id] = to_outcome(order, result, self.name)
+        """Outcomes in order. `token` names the dispatch: an order repeated under it is answered from memory.
+
+        Calls may come from several threads; a concurrent engine serves them in one batch, others one by one.
+        """
+        with self._one_call:
+            with self._books:
+                done = {order.id: self._done.get((token, order.id)) for order in orders}
+            todo = [order for order in orders if done[order.id] is None]
+            results = self.engine.expand([to_request(order) for order in todo]) if todo else []
+            fresh = {o.id: to_outcome(o, result, self.name) for o, result in zip(todo, results, strict=True)}
+            self._remember(token, fresh)
             self._announce()
-        outcomes = [self._done[token, order.id] for order in orders]
-        while len(self._done) > _REMEMBERED:
-            self._done.popitem(last=False)
-        return outcomes
+        return [done[order.id] or fresh[order.id] for order in orders]
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Score]:
-        results = self.engine.score([to_query(request) for request in requests])
-        self._announce()
+        with self._one_call:
+            results = self.engine.score([to_query(request) for request in requests])
+            self._announce()
         return [to_score(result, self.name) for result in results]
 
     def release(self, keys: Sequence[bytes]) -> None:
-        self.engine.release(keys)
-        self._announce()
+        with self._one_call:
+            self.engine.release(keys)
+            self._announce()
 
     def ping(self) -> int:
         """Process id; answers once the engine is loaded."""
@@ -60,16 +68,23 @@ class EngineActor:
     def stats(self) -> dict[str, Any]:
         return {"name": self.name, "pid": os.getpid(), **self.engine.stats()}
 
+    def _remember(self, token: str, outcomes: Mapping[str, Outcome]) -> None:
+        with self._books:
+            self._done.update({(token, order_id): outcome for order_id, outcome in outcomes.items()})
+            while len(self._done) > _REMEMBERED:
+                self._done.popitem(last=False)
+
     def _announce(self) -> None:
-        """Send what changed; a receiver that missed something gets everything."""
-        events = self.engine.events()
-        if self._publish is None or not events:
-            return
-        try:
-            if self._publish(self._batch(events, snapshot=False)) == "resync":
-                self._publish(self._batch(self.engine.snapshot(), snapshot=True))
-        except Exception:  # the index is a cache of facts: without it placement is worse, answers are the same
-            return
+        """Send what changed, one batch at a time; a receiver that missed something gets everything."""
+        with self._books:
+            events = self.engine.events()
+            if self._publish is None or not events:
+                return
+            try:
+                if self._publish(self._batch(events, snapshot=False)) == "resync":
+                    self._publish(self._batch(self.engine.snapshot(), snapshot=True))
+            except Exception:  # the index is a cache of facts: without it placement is worse, answers are the same
+                return
 
     def _batch(self, events: Sequence[Any], snapshot: bool) -> bytes:
         batch = EventBatch(self.name, self.incarnation, self._seq, time.time(), tuple(events), snapshot)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -84,10 +85,10 @@ class InlineEngine:
         return self._actor
 
     async def expand(self, orders: Sequence[Expansion], token: str) -> list[Outcome]:
-        return self._guard(lambda: self.actor.expand(orders, token))
+        return await self._work(lambda: self.actor.expand(orders, token))
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[Score]:
-        return self._guard(lambda: self.actor.score(requests))
+        return await self._work(lambda: self.actor.score(requests))
 
     async def release(self, keys: Sequence[bytes]) -> None:
         self._guard(lambda: self.actor.release(keys))
@@ -100,6 +101,12 @@ class InlineEngine:
 
     async def stats(self) -> dict[str, Any]:
         return self._guard(lambda: self.actor.stats())
+
+    async def _work(self, call: Callable[[], T]) -> T:
+        """In a thread where the engine can share its batch with other calls, else right here."""
+        if self._guard(lambda: self.actor).engine.concurrent:
+            return await asyncio.to_thread(self._guard, call)
+        return self._guard(call)
 
     def _guard(self, call: Callable[[], T]) -> T:
         try:

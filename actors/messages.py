@@ -66,7 +66,7 @@ def _events(ops: Sequence[object]) -> tuple[KVEvent, ...]:
     events = []
     for op in ops:
         match op:
-            case ["+", bytes(key), bytes(parent), int(end)] if end > 0:
+            case ["+", bytes(key), bytes(parent), int(end)] if _is(end, int) and end > 0:
                 events.append(KVEvent("add", key, parent, end))
             case ["-", bytes(key)]:
                 events.append(KVEvent("drop", key))

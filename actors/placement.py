@@ -1,7 +1,8 @@
 """Placement of branches on engines: a pure function of what is held, how loaded engines are, and how fast.
 
 For each branch and engine a, in seconds:
-`J = wait + recompute + decode + mu * [a not in home] * L / prefill_rate`; the lowest J wins, ties go to the first name.
+`J = wait + recompute + decode + mu * [a not in home] * L / prefill_rate`; the lowest J wins, ties go
+to the first home.
 """
 
 from __future__ import annotations
@@ -89,13 +90,14 @@ def place(
 ) -> list[Placed]:
     """Place a wave in order; each decision counts as load for the next."""
     plans = {actor: _Plan(load.prefill_tokens, load.rows) for actor, load in loads.items()}
+    rank = {actor: position for position, actor in enumerate((*home, *(a for a in sorted(loads) if a not in home)))}
     placed = []
     for branch in branches:
         options = [
             _price(branch, actor, loads[actor], plan, held(actor, branch), actor in home, rows_per_engine, mu)
             for actor, plan in plans.items()
         ]
-        best = min(options, key=lambda p: (p.cost_s, p.actor))
+        best = min(options, key=lambda p: (p.cost_s, rank[p.actor]))
         plan = plans[best.actor]
         plan.prefill_tokens += branch.length - best.predicted_hit
         plan.rows += branch.rows
@@ -104,11 +106,26 @@ def place(
     return placed
 
 
-def home(rows: int, loads: Mapping[str, Load], rows_per_engine: int, previous: Sequence[str] = ()) -> tuple[str, ...]:
-    """Engines a tree lives on: the ceil(ready rows / rows_per_engine) least loaded; former ones stay while needed."""
+def home(
+    rows: int,
+    loads: Mapping[str, Load],
+    rows_per_engine: int,
+    previous: Sequence[str] = (),
+    trees: Mapping[str, int] | None = None,
+) -> tuple[str, ...]:
+    """Engines a tree lives on: the ceil(ready rows / rows_per_engine) least loaded; former ones stay while needed.
+
+    trees: how many trees live on each engine already (one that comes first there counts twice); it decides between
+    equal loads.
+    """
     size = min(max(math.ceil(rows / rows_per_engine), 1), len(loads))
     kept = [actor for actor in previous if actor in loads][:size]
-    others = sorted((a for a in loads if a not in kept), key=lambda a: (loads[a].rows, loads[a].prefill_tokens, a))
+    trees = trees or {}
+
+    def busyness(actor: str) -> tuple[int, int, int, str]:
+        return (loads[actor].rows, loads[actor].prefill_tokens, trees.get(actor, 0), actor)
+
+    others = sorted((actor for actor in loads if actor not in kept), key=busyness)
     return (*kept, *others[: size - len(kept)])
 
 

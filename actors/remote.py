@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar
@@ -20,10 +21,13 @@ from search.types import Expansion, Outcome, Score, ScoreRequest
 T = TypeVar("T")
 _PUBLISH_S = 5.0
 _INDEX_S = 5.0
+_CALLS = 32
+_RESTART_S = 120.0
+_RETRY_S = 0.2
 
 
 class _RemoteEngine(EngineActor):
-    """Control calls have threads of their own, so that they answer while a batch decodes."""
+    """Calls of several problems run in threads and share the engine's batch; control calls have their own threads."""
 
     def __init__(self, name: str, spec: EngineSpec, index_name: str) -> None:
         def publish(data: bytes) -> str:
@@ -31,6 +35,14 @@ class _RemoteEngine(EngineActor):
             return str(ray.get(index.apply.remote(data), timeout=_PUBLISH_S))
 
         super().__init__(name, spec.build, publish)
+
+    @ray.method(concurrency_group="work")
+    def expand(self, orders: Sequence[Expansion], token: str) -> list[Outcome]:  # type: ignore[override]
+        return super().expand(orders, token)
+
+    @ray.method(concurrency_group="work")
+    def score(self, requests: Sequence[ScoreRequest]) -> list[Score]:  # type: ignore[override]
+        return super().score(requests)
 
     @ray.method(concurrency_group="ctl")
     def ping(self) -> int:  # type: ignore[override]
@@ -51,7 +63,7 @@ def start_index() -> RayIndex:
 def start_engine(name: str, spec: EngineSpec, index: RayIndex, num_cpus: float, num_gpus: float) -> RayEngine:
     """A restartable engine actor; retries are the dispatcher's business, by expansion id."""
     decorate: Any = ray.remote
-    remote = decorate(concurrency_groups={"ctl": 2})(_RemoteEngine)
+    remote = decorate(concurrency_groups={"work": _CALLS, "ctl": 2})(_RemoteEngine)
     options = {"num_cpus": num_cpus, "num_gpus": num_gpus, "max_restarts": -1, "max_task_retries": 0}
     return RayEngine(name, remote.options(**options).remote(name, spec, index.name))
 
@@ -77,7 +89,15 @@ class RayEngine:
         await _engine_call(self.actor.release.remote(list(keys)))
 
     async def ready(self) -> int:
-        return await _engine_call(self.actor.ping.remote())
+        """Waits for a restart that is under way; an engine that cannot start is an EngineFailedError."""
+        deadline = time.monotonic() + _RESTART_S
+        while True:
+            try:
+                return await _engine_call(self.actor.ping.remote())
+            except EngineDownError:
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(_RETRY_S)
 
     async def restart(self) -> None:
         ray.kill(self.actor, no_restart=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -54,9 +54,10 @@ class RSBCM:
     def assign(self, wave: Assignment) -> list[Placed]:
         """Engine and predicted hit for every branch of the wave, with the terms of the decision."""
         rows = sum(branch.rows for branch in wave.branches)
-        homes = home(rows, wave.loads, wave.rows_per_engine, self._homes.get(wave.tree, ()))
+        previous = self._homes.pop(wave.tree, ())
+        trees = Counter(actor for homes in self._homes.values() for actor in (*homes, *homes[:1]))
+        homes = home(rows, wave.loads, wave.rows_per_engine, previous, trees)
         self._homes[wave.tree] = homes
-        self._homes.move_to_end(wave.tree)
         while len(self._homes) > _TREES:
             self._homes.popitem(last=False)
         self._counts["waves"] += 1

@@ -17,7 +17,8 @@ _ALL = frozenset({"logprobs", "confidence", "score"})
 class EngineSpec:
     """model: name as in `engine.models.resolve`, or "simulated". factory: builds another engine (tests, own engines).
 
-    options: keyword arguments of the simulated engine.
+    options: keyword arguments of the simulated engine; `step_s`, `prefill_rate`, `per_call_s` make its latency, which
+    `realtime` lets pass for real.
     """
 
     model: str = "embedded"
@@ -59,9 +60,7 @@ class EngineSpec:
         if self.factory is not None:
             return self.factory()
         if self.model == SIMULATED:
-            from engine.simulated import SimulatedEngine
-
-            return SimulatedEngine(kv_budget_bytes=self.kv_budget_bytes, **dict(self.options))
+            return _simulated(self.kv_budget_bytes, dict(self.options))
         from engine.local import LocalEngine
 
         return LocalEngine.load(
@@ -73,3 +72,12 @@ class EngineSpec:
             max_rows=self.max_rows,
             fingerprint=self.fingerprint,
         )
+
+
+def _simulated(kv_budget_bytes: int | None, options: dict[str, Any]) -> Engine:
+    from engine.simulated import SimulatedEngine
+    from engine.text_engine import Latency, real_time
+
+    latency = Latency(**{key: options.pop(key) for key in ("step_s", "prefill_rate", "per_call_s") if key in options})
+    sleep = real_time() if options.pop("realtime", False) else None
+    return SimulatedEngine(latency=latency, sleep=sleep, kv_budget_bytes=kv_budget_bytes, **options)

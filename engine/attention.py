@@ -4,9 +4,9 @@ The model runs on packed tokens [1, N] without a cache or mask; each attention l
 whose cohorts hold what their rows attend to. A cohort's rows share a prefix (stored once) and own a private rest.
 
 Reproducible by construction on CPUs: a matrix product there gives each output row the same bits for any number of
-rows from 16 upwards (below that other kernels run), so row counts are padded to 16, keys to whole blocks, and values
-are summed in blocks of 128 at absolute positions. A row's output then depends neither on the batch nor on how the
-prefix is cut.
+rows from 16 upwards (8 for the small products here; below that other kernels run), so row counts are padded, keys come
+in whole blocks, and values are summed in blocks of 128 at absolute positions. A row's output then depends neither on
+the batch nor on how the prefix is cut.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 BLOCK = 128
 MIN_ROWS = 16
+_BMM_ROWS = 8
 NAME = "rksc"
 
 
@@ -152,11 +153,11 @@ def register() -> str:
 
 
 def _rows_product(left: Tensor, right: Tensor) -> Tensor:
-    """left [..., M, K] @ right [..., K, N] with M padded to MIN_ROWS (see the module's note)."""
+    """left [..., M, K] @ right [..., K, N] with M padded to _BMM_ROWS (see the module's note)."""
     rows = left.shape[-2]
-    if rows >= MIN_ROWS:
+    if rows >= _BMM_ROWS:
         return left @ right
-    padded = left.new_zeros(*left.shape[:-2], MIN_ROWS, left.shape[-1])
+    padded = left.new_zeros(*left.shape[:-2], _BMM_ROWS, left.shape[-1])
     padded[..., :rows, :] = left
     return (padded @ right)[..., :rows, :]
 

@@ -143,7 +143,12 @@ class Codec(Protocol):
 
 
 class Engine(Protocol):
-    """One device's worth of model. Calls come one at a time; a bad request is a result with an error."""
+    """One device's worth of model. A bad request is a result with an error.
+
+    concurrent: whether calls may come from several threads at once, to be served in one batch.
+    """
+
+    concurrent: bool
 
     @property
     def capabilities(self) -> frozenset[str]:

@@ -1,25 +1,23 @@
-"""Decoding: rows of several cohorts in one batch; a finished row leaves it at once."""
+"""Rows that decode: what each has drawn, when it is finished, and drawing for all of them at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from engine.attention import Cohort
 from engine.base import Branch, Codec, Finish, StepRule
-from engine.packed import forward
-from engine.sampler import Draw, draw
+from engine.kv_tree import Segment
+from engine.sampler import draw
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Row:
     """One sample under way: its random stream, its rules, and what it has drawn."""
 
-    request: int
     stream: int
     rule: StepRule
     temperature: float
@@ -32,8 +30,7 @@ class Row:
 
     def branch(self, codec: Codec) -> Branch:
         n = max(len(self.tokens), 1)
-        text = self._text(codec)
-        return Branch(tuple(self.tokens), text, self.finish or "cancelled", self.logprob, self.top1 / n)
+        return Branch(tuple(self.tokens), self._text(codec), self.finish or "cancelled", self.logprob, self.top1 / n)
 
     def take(self, token: int, logprob: float, top1: float, codec: Codec, now: float) -> None:
         """Append a drawn token and see whether the row is finished."""
@@ -52,72 +49,37 @@ class Row:
         return codec.decode(self.tokens[:-1] if ended else self.tokens)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Lane:
-    """A cohort with its rows; `last` is the path token that the first step feeds."""
+    """A cohort with its rows behind one path. pin: the held segment that must stay while they run."""
 
     cohort: Cohort
     rows: list[Row]
-    last: int
     path: tuple[int, ...]
+    pin: Segment | None
 
     def inputs(self) -> list[list[int]]:
-        return [[row.tokens[-1] if row.tokens else self.last] for row in self.rows]
+        """Next token of each row; the first step feeds the path's last token."""
+        return [[row.tokens[-1] if row.tokens else self.path[-1]] for row in self.rows]
+
+    def keep_running(self) -> None:
+        """Finished rows leave, their room is freed."""
+        staying = [i for i, row in enumerate(self.rows) if row.finish is None]
+        self.rows = [self.rows[i] for i in staying]
+        if staying:
+            self.cohort.keep(staying)
 
 
-Done = Callable[[Lane, int], None]
-
-
-def decode(
-    model: Any,
-    device: torch.device,
-    codec: Codec,
-    lanes: Sequence[Lane],
-    done: Done,
-    clock: Callable[[], float],
-) -> int:
-    """Run all rows to their end; `done(lane, index)` is called while a finished row's KV is still in its cohort.
-
-    Returns the number of steps. Fed tokens of a row when it ends: the lane's last path token and all but its last own.
-    """
-    steps = 0
-    active = [lane for lane in lanes if lane.rows]
-    while active:
-        logits = forward(model, device, [lane.cohort for lane in active], [lane.inputs() for lane in active])
-        assert logits is not None
-        rows = [row for lane in active for row in lane.rows]
-        _take(rows, _draw(logits, rows), codec, clock())
-        steps += 1
-        for lane in active:
-            _leave(lane, done)
-        active = [lane for lane in active if lane.rows]
-    return steps
-
-
-def _draw(logits: Tensor, rows: Sequence[Row]) -> Draw:
+def draw_all(logits: Tensor, rows: Sequence[Row], codec: Codec, now: float) -> None:
+    """One token for each row from logits [R, V]."""
     device = logits.device
-    return draw(
+    drawn = draw(
         logits,
         torch.tensor([row.stream for row in rows], device=device),
         torch.tensor([len(row.tokens) for row in rows], device=device),
         torch.tensor([row.temperature for row in rows], device=device),
         torch.tensor([row.top_p for row in rows], device=device),
     )
-
-
-def _take(rows: Sequence[Row], drawn: Draw, codec: Codec, now: float) -> None:
     values = zip(drawn.tokens.tolist(), drawn.logprob.tolist(), drawn.top1.tolist(), strict=True)
     for row, (token, logprob, top1) in zip(rows, values, strict=True):
         row.take(token, logprob, top1, codec, now)
-
-
-def _leave(lane: Lane, done: Done) -> None:
-    staying = [i for i, row in enumerate(lane.rows) if row.finish is None]
-    if len(staying) == len(lane.rows):
-        return
-    for i, row in enumerate(lane.rows):
-        if row.finish is not None:
-            done(lane, i)
-    lane.rows = [lane.rows[i] for i in staying]
-    if staying:
-        lane.cohort.keep(staying)

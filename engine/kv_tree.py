@@ -6,6 +6,8 @@ path; pinned segments are never dropped. Changes are recorded as `KVEvent`s for 
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -141,16 +143,17 @@ class KVTree:
         """Drop least recently used leaves until the byte budget holds or all that is left is pinned."""
         if self.budget_bytes is None or self.num_bytes <= self.budget_bytes:
             return
-        for leaf in sorted(self.segments(), key=lambda s: (s.used, s.start * -1)):
-            if self.num_bytes <= self.budget_bytes:
-                return
-            node: Segment | None = leaf
-            while node is not None and node is not self.root and self.num_bytes > self.budget_bytes:
-                parent = node.parent
-                if not self._drop_leaf(node):
-                    break
-                self.num_evicted += 1
-                node = parent
+        order = itertools.count()
+        leaves = [(s.used, -s.start, next(order), s) for s in self.segments() if not s.children]
+        heapq.heapify(leaves)
+        while leaves and self.num_bytes > self.budget_bytes:
+            leaf = heapq.heappop(leaves)[-1]
+            parent = leaf.parent
+            if not self._drop_leaf(leaf):
+                continue
+            self.num_evicted += 1
+            if parent is not None and parent is not self.root and not parent.children:
+                heapq.heappush(leaves, (parent.used, -parent.start, next(order), parent))
 
     # -- events and books ------------------------------------------------------------------------------------------
     def events(self) -> list[KVEvent]:
@@ -163,17 +166,21 @@ class KVTree:
     def check_integrity(self) -> None:
         """Raise RuntimeError if the books do not balance."""
         tokens = nbytes = 0
-        keys = set()
+        keys = {}
         for segment in self.segments():
             tokens += len(segment.tokens)
             nbytes += segment.payload.nbytes
-            keys.add(segment.key)
+            keys[segment.key] = segment
             parent = segment.parent
             if parent is None or parent.children.get(segment.tokens[0]) is not segment or segment.start != parent.end:
                 raise RuntimeError(f"segment at {segment.start} is not linked to its parent")
+            if segment.key != _key_below(parent, segment.tokens):
+                raise RuntimeError(f"segment at {segment.start} has a key that is not its path's")
+            if segment.used > parent.used and parent is not self.root:
+                raise RuntimeError(f"segment at {segment.start} was used later than its parent")
             if segment.readers < sum(child.readers for child in segment.children.values()):
                 raise RuntimeError(f"segment at {segment.start} has fewer readers than its children")
-        if (tokens, nbytes, keys) != (self.num_tokens, self.num_bytes, set(self._by_key)):
+        if (tokens, nbytes, keys) != (self.num_tokens, self.num_bytes, self._by_key):
             raise RuntimeError(f"books say {self.num_tokens} tokens, {self.num_bytes} bytes; held {tokens}, {nbytes}")
 
     def _split(self, segment: Segment, at: int) -> Segment:
@@ -224,9 +231,15 @@ class _Nothing:
         raise RuntimeError("the root has no tokens to split")
 
 
-def _common(a: Sequence[int], b: Sequence[int]) -> int:
+def _key_below(parent: Segment, tokens: Sequence[int]) -> bytes:
+    state = parent.hash.copy()
+    state.update(token_bytes(tokens))
+    return state.digest()
+
+
+def _common(a: tuple[int, ...], b: Sequence[int]) -> int:
     """Length of the common prefix."""
-    n = min(len(a), len(b))
+    n, b = min(len(a), len(b)), tuple(b)
     if a[:n] == b[:n]:
         return n
     return next(i for i in range(n) if a[i] != b[i])

@@ -2,40 +2,35 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from engine import attention, kv
-from engine.base import (
-    Branch,
-    BranchRequest,
-    BranchResult,
-    Codec,
-    KVEvent,
-    ScoreQuery,
-    ScoreResult,
-    Usage,
-    flat,
-)
-from engine.decode import Lane, Row, decode
-from engine.kv_tree import KVTree, Segment
+from engine.base import BranchRequest, BranchResult, Codec, KVEvent, ScoreQuery, ScoreResult, Usage, flat
+from engine.kv_tree import KVTree
 from engine.labels import Labels
 from engine.loading import load_model, pick_device, pick_dtype
 from engine.models import resolve
-from engine.packed import forward
+from engine.packed import Feed, Forward
+from engine.packing import is_packed, pack
+from engine.scheduler import Scheduler, Ticket
 from engine.tokenizer import HFCodec
 
-PREFILL_CHUNK = 256
+SCORE_TOKENS = 512
 
 
 class LocalEngine:
     """One model on one device. `kv_budget_bytes` bounds what is kept between calls (None: unbounded, 0: nothing)."""
 
     capabilities = frozenset({"logprobs", "confidence", "score"})
+    concurrent = True
 
     def __init__(
         self,
@@ -45,17 +40,20 @@ class LocalEngine:
         *,
         kv_budget_bytes: int | None = None,
         max_rows: int = 64,
+        prefill_chunk: int = 256,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.model = model
         self.codec = codec
-        self.max_rows = max_rows
         self.clock = clock
         self.device = next(model.parameters()).device
         self.shape = _kv_shape(model)
         self.tree = KVTree(fingerprint, kv_budget_bytes)
         self.labels = Labels.of(codec)
         self.counts: Counter[str] = Counter()
+        self._forward = Forward(model, self.device, 1 if is_packed(model) else attention.MIN_ROWS)
+        self._scheduler = Scheduler(self._forward, codec, self.tree, self.shape, max_rows, clock, prefill_chunk)
+        self._lock = threading.Lock()
 
     @classmethod
     def load(
@@ -79,65 +77,64 @@ class LocalEngine:
             torch.set_num_threads(threads)
         kind = pick_dtype(dtype, where)
         model = load_model(source, where, kind, attention.register())
+        pack(model)
         name_of_kv = fingerprint or f"{source.fingerprint}:{kind}"
         return cls(model, HFCodec(source), name_of_kv, kv_budget_bytes=kv_budget_bytes, max_rows=max_rows)
 
     # -- Engine ----------------------------------------------------------------------------------------------------
     def expand(self, requests: Sequence[BranchRequest]) -> list[BranchResult]:
-        """Prefill what no ancestor holds, then decode all rows of the call together."""
-        results: dict[int, BranchResult] = {}
-        groups: dict[tuple[int, ...], list[int]] = {}
-        for i, request in enumerate(requests):
-            path = flat(request.path)
-            problem = self._refusal(path, request.rule.max_tokens)
-            if problem:
-                results[i] = BranchResult(request.id, error=problem)
-            else:
-                groups.setdefault(path, []).append(i)
-        for part in self._parts(requests, groups):
-            results.update(self._run(requests, part))
-        self.tree.enforce_budget()
-        return [results[i] for i in range(len(requests))]
+        """Prefill what no ancestor holds, decode all rows together.
+
+        Calls from several threads share one running batch: whoever holds the lock runs a step for all of them.
+        """
+        tickets = [self._ticket(request) for request in requests]
+        with self._lock:
+            for ticket in tickets:
+                if ticket.error is None:
+                    self._scheduler.enqueue(ticket)
+        while not all(ticket.done for ticket in tickets):
+            with self._lock:
+                if not all(ticket.done for ticket in tickets):
+                    self._step()
+        for ticket in tickets:
+            if ticket.failure is not None:
+                raise ticket.failure
+        results = [ticket.result(self.codec) for ticket in tickets]
+        self._count(results)
+        return results
 
     def score(self, queries: Sequence[ScoreQuery]) -> list[ScoreResult]:
         """P(yes) of each query; paths are prefilled where not held, questions are read in packed batches."""
-        results: list[ScoreResult] = []
-        batch: list[tuple[ScoreQuery, list[int]]] = []
-        size = 0
-        for query in queries:
-            question = self._question(query)
-            problem = self._refusal(flat(query.path), len(question))
-            if problem or (batch and size + len(question) > 2 * PREFILL_CHUNK):
-                results += self._score(batch)
-                batch, size = [], 0
-            if problem:
-                results.append(ScoreResult(query.id, None, error=problem))
-            else:
-                batch.append((query, question))
-                size += len(question)
-        results += self._score(batch)
-        self.tree.enforce_budget()
-        return results
+        with self._lock:
+            results: list[ScoreResult] = []
+            for part in _portions([self._asked(query) for query in queries], SCORE_TOKENS):
+                results += self._score(part)
+            self.tree.enforce_budget()
+            return results
 
     def release(self, paths: Sequence[bytes]) -> None:
-        for key in paths:
-            self.tree.release(key)
+        with self._lock:
+            for key in paths:
+                self.tree.release(key)
 
     def events(self) -> list[KVEvent]:
-        return self.tree.events()
+        with self._lock:
+            return self.tree.events()
 
     def snapshot(self) -> list[KVEvent]:
-        return self.tree.snapshot()
+        with self._lock:
+            return self.tree.snapshot()
 
     def stats(self) -> dict[str, Any]:
-        held = {
-            "kv_tokens": self.tree.num_tokens,
-            "kv_bytes": self.tree.num_bytes,
-            "evicted": self.tree.num_evicted,
-        }
+        held = {"kv_tokens": self.tree.num_tokens, "kv_bytes": self.tree.num_bytes, "evicted": self.tree.num_evicted}
         return {**self.counts, **held, "device": str(self.device), "dtype": str(self.shape.dtype)}
 
     # -- expanding -------------------------------------------------------------------------------------------------
+    def _ticket(self, request: BranchRequest) -> Ticket:
+        ticket = Ticket.of(request, self.clock())
+        ticket.error = self._refusal(ticket.path, request.rule.max_tokens)
+        return ticket
+
     def _refusal(self, path: Sequence[int], new_tokens: int) -> str | None:
         limit = self.codec.context_length
         if not path:
@@ -146,132 +143,79 @@ class LocalEngine:
             return None
         return f"path of {len(path)} tokens and {new_tokens} new ones exceed the model's context of {limit}"
 
-    def _parts(
-        self, requests: Sequence[BranchRequest], groups: dict[tuple[int, ...], list[int]]
-    ) -> list[dict[tuple[int, ...], list[int]]]:
-        """Groups of equal paths packed into batches of at most `max_rows` rows (one large request may exceed it)."""
-        parts: list[dict[tuple[int, ...], list[int]]] = [{}]
-        rows = 0
-        for path, members in groups.items():
-            for i in members:
-                n = len(requests[i].streams)
-                if rows and rows + n > self.max_rows:
-                    parts.append({})
-                    rows = 0
-                parts[-1].setdefault(path, []).append(i)
-                rows += n
-        return [part for part in parts if part]
+    def _step(self) -> None:
+        try:
+            self._scheduler.step()
+        except Exception as error:
+            self._scheduler.fail(error)
 
-    def _run(
-        self, requests: Sequence[BranchRequest], part: dict[tuple[int, ...], list[int]]
-    ) -> dict[int, BranchResult]:
-        began = self.clock()
-        held, lanes, pins = {}, [], []
-        for path, members in part.items():
-            held[path] = self.tree.match(path[:-1]).length
-            pins.append(self._prefill(path[:-1]))
-            lanes.append(self._lane(requests, path, members))
-        prefilled = self.clock()
-        branches: dict[int, list[Branch]] = {i: [] for members in part.values() for i in members}
-        order = {id(row): row for lane in lanes for row in lane.rows}
-        decode(self.model, self.device, self.codec, lanes, self._keep, self.clock)
-        for row in order.values():
-            branches[row.request].append(row.branch(self.codec))
-        for segment in pins:
-            if segment is not None:
-                self.tree.unpin(segment)
-        share = 1 / len(branches)
-        seconds = ((prefilled - began) * share, (self.clock() - prefilled) * share)
-        results = {}
-        for path, members in part.items():
-            for position, i in enumerate(members):
-                usage = self._usage(path, held[path] if position == 0 else len(path) - 1, branches[i], seconds)
-                results[i] = BranchResult(requests[i].id, tuple(branches[i]), usage)
-        return results
-
-    def _lane(self, requests: Sequence[BranchRequest], path: tuple[int, ...], members: Sequence[int]) -> Lane:
-        now = self.clock()
-        rows = [
-            Row(
-                i,
-                stream,
-                r.rule,
-                r.temperature,
-                r.top_p,
-                None if r.deadline_s is None else now + r.deadline_s,
+    def _count(self, results: Sequence[BranchResult]) -> None:
+        for usage in (result.usage for result in results if result.error is None):
+            self.counts.update(
+                expansions=1, generated=usage.generated, prefilled=usage.prefilled, reused=sum(usage.reused.values())
             )
-            for i in members
-            for r in (requests[i],)
-            for stream in r.streams
-        ]
-        return Lane(kv.cohort(self.tree, self.shape, path[:-1], len(rows)), rows, path[-1], path)
-
-    def _keep(self, lane: Lane, index: int) -> None:
-        """Store a finished row's KV: all tokens it fed, in the tree, once."""
-        tokens = (*lane.path, *lane.rows[index].tokens[:-1])
-        self.tree.insert(tokens, lambda start, stop: kv.row_payload(lane.cohort, index, start, stop))
-
-    def _usage(self, path: Sequence[int], held: int, branches: Sequence[Branch], seconds: tuple[float, float]) -> Usage:
-        prefilled = len(path) - 1 - held
-        reused = len(branches) * (len(path) - 1) - prefilled
-        generated = sum(len(branch.token_ids) for branch in branches)
-        self.counts.update(expansions=1, generated=generated, prefilled=prefilled, reused=reused)
-        return Usage(
-            generated=generated,
-            prefilled=prefilled,
-            reused={"exact": reused},
-            held=held,
-            seconds={"prefill": seconds[0], "decode": seconds[1]},
-        )
-
-    def _prefill(self, tokens: Sequence[int]) -> Segment | None:
-        """Hold KV of `tokens`, computing what is missing in chunks; returns the pinned end segment."""
-        if not tokens:
-            return None
-        group = kv.cohort(self.tree, self.shape, tokens, 1)
-        start = group.length
-        for at in range(start, len(tokens), PREFILL_CHUNK):
-            forward(self.model, self.device, [group], [[tokens[at : at + PREFILL_CHUNK]]], logits=False)
-        segment = self.tree.insert(tokens, lambda a, b: kv.row_payload(group, 0, a, b))
-        self.tree.pin(segment)
-        return segment
 
     # -- scoring ---------------------------------------------------------------------------------------------------
-    def _question(self, query: ScoreQuery) -> list[int]:
-        """Question tokens; an end-of-turn token that the branch already has is not repeated."""
+    def _asked(self, query: ScoreQuery) -> _Asked:
+        """The question's tokens; an end-of-turn token that the branch already has is not repeated."""
         tokens = self.codec.encode(query.question)
-        last = query.path[-1][-1:] if query.path else ()
-        return tokens[1:] if last and last[0] in self.codec.eos_ids and tokens[0] == last[0] else tokens
+        path = flat(query.path)
+        if path and path[-1] in self.codec.eos_ids and tokens[0] == path[-1]:
+            tokens = tokens[1:]
+        return _Asked(query, path, tokens, self._refusal(path, len(tokens)))
 
-    def _score(self, batch: Sequence[tuple[ScoreQuery, list[int]]]) -> list[ScoreResult]:
-        if not batch:
-            return []
+    def _score(self, batch: Sequence[_Asked]) -> list[ScoreResult]:
         began = self.clock()
-        groups, tokens, usages = [], [], []
-        for query, question in batch:
-            path = flat(query.path)
-            held = self.tree.match(path[:-1]).length
-            segment = self._prefill(path[:-1])
-            groups.append(kv.cohort(self.tree, self.shape, path[:-1], 1))
-            if segment is not None:
-                self.tree.unpin(segment)
-            tokens.append([[path[-1], *question]])
-            usages.append((len(path) - 1 - held, held, len(question) + 1))
-        logits = forward(self.model, self.device, groups, tokens)
-        assert logits is not None
-        seconds = (self.clock() - began) / len(batch)
-        results = []
-        for (query, _), row, (prefilled, held, scored) in zip(batch, logits, usages, strict=True):
-            usage = Usage(
-                prefilled=prefilled,
-                scored=scored,
-                reused={"exact": held},
-                held=held,
-                seconds={"score": seconds},
-            )
-            self.counts.update(scores=1, scored=scored)
-            results.append(ScoreResult(query.id, self.labels.p_yes(row), usage))
-        return results
+        feeds: list[Feed] = []
+        held = {}
+        for asked in batch:
+            if asked.error is None:
+                held[id(asked)] = self.tree.match(asked.path[:-1]).length
+                pin = self._scheduler.hold(asked.path[:-1])
+                cohort = kv.cohort(self.tree, self.shape, asked.path[:-1], 1)
+                feeds.append((cohort, [[asked.path[-1], *asked.question]], True))
+                if pin is not None:
+                    self.tree.unpin(pin)
+        logits = iter(self._forward(feeds) if feeds else ())
+        seconds = (self.clock() - began) / max(len(feeds), 1)
+        return [self._scored(asked, held.get(id(asked), 0), logits, seconds) for asked in batch]
+
+    def _scored(self, asked: _Asked, held: int, logits: Iterator[Tensor], seconds: float) -> ScoreResult:
+        if asked.error is not None:
+            return ScoreResult(asked.query.id, None, error=asked.error)
+        usage = Usage(
+            prefilled=len(asked.path) - 1 - held,
+            scored=len(asked.question) + 1,
+            reused={"exact": held},
+            held=held,
+            seconds={"score": seconds},
+        )
+        self.counts.update(scores=1, scored=usage.scored)
+        return ScoreResult(asked.query.id, self.labels.p_yes(next(logits)), usage)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Asked:
+    """A score query in tokens, or why it is refused."""
+
+    query: ScoreQuery
+    path: tuple[int, ...]
+    question: list[int]
+    error: str | None
+
+
+def _portions(batch: Sequence[_Asked], most: int) -> Iterator[list[_Asked]]:
+    """Queries in order, as many at a time as have `most` question tokens (a single longer one goes alone)."""
+    portion: list[_Asked] = []
+    size = 0
+    for asked in batch:
+        if portion and size + len(asked.question) > most:
+            yield portion
+            portion, size = [], 0
+        portion.append(asked)
+        size += len(asked.question)
+    if portion:
+        yield portion
 
 
 def _kv_shape(model: Any) -> kv.KVShape:

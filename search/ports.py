@@ -44,6 +44,10 @@ class Pool(Protocol):
         """Tell the block index (path, score, depth) of judged nodes, for omega = score / (depth + 1)."""
         ...
 
+    async def finish(self, problem_id: str, contexts: Sequence[Context]) -> None:
+        """The search of this problem is over; `contexts` are its prompts."""
+        ...
+
     async def release(self, contexts: Sequence[Context]) -> None:
         """Branches at and below these paths are not needed any more."""
         ...

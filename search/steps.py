@@ -1,4 +1,4 @@
-"""What a step's text tells about the path: whether it states the final answer."""
+"""What a step's text tells about the path: whether it states the final answer, outside of thinking."""
 
 from __future__ import annotations
 
@@ -10,11 +10,29 @@ _FINAL = re.compile(
     r"|\b(?:final\s+)?answer\b\s*(?:is\s*:?|:)\s*\**\s*[^\s*:]",
     re.IGNORECASE | re.MULTILINE,
 )
-_THINK_OPEN, _THINK_CLOSE = "<think>", "</think>"
+_THINK_TAG = re.compile(r"(</?think>)", re.IGNORECASE)
 
 
 def states_final(text: str) -> bool:
-    """True when the step names its final answer outside an unfinished `<think>` block."""
-    if _THINK_OPEN in text or _THINK_CLOSE in text:
-        text = text.rpartition(_THINK_CLOSE)[2] if _THINK_CLOSE in text else text.partition(_THINK_OPEN)[0]
-    return bool(_FINAL.search(text))
+    """True when the step names its final answer outside a `<think>` block."""
+    return bool(_FINAL.search(spoken("", text)))
+
+
+def spoken(before: str, step: str) -> str:
+    """The part of `step` outside `<think>` blocks, given the path's text `before` it.
+
+    A closing tag without an opening one (the chat template opened it) makes everything before it thinking.
+    """
+    tags = _THINK_TAG.findall(before)
+    thinking = bool(tags) and tags[-1].lower() == "<think>"
+    parts: list[str] = []
+    for piece in _THINK_TAG.split(step):
+        tag = piece.lower()
+        if tag == "<think>":
+            thinking = True
+        elif tag == "</think>":
+            parts = parts if thinking else []
+            thinking = False
+        elif not thinking:
+            parts.append(piece)
+    return "".join(parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -9,7 +10,7 @@ from typing import Any, Literal
 import networkx as nx
 
 from search.ports import Context
-from search.steps import states_final
+from search.steps import spoken, states_final
 from search.types import ENDED, Expansion, Outcome, Problem, Sample, Sampling, Thought
 
 Status = Literal["open", "expanding", "expanded", "terminal", "pruned", "dead"]
@@ -21,7 +22,8 @@ class Node:
     """A thought with what the search knows of it.
 
     visits N, value_sum W (mean value Q = W / N), in_flight: expansions under way at or below the node.
-    complete: the path up to here is a finished solution. closed: nothing below is left to explore.
+    complete: the path up to here is a finished solution. closed: a limit of the strategy forbids to expand it.
+    open_leaves: expandable nodes at or below.
     """
 
     id: str
@@ -35,6 +37,7 @@ class Node:
     visits: int = 0
     value_sum: float = 0.0
     in_flight: int = 0
+    open_leaves: int = 0
     multiplicity: int = 1
     complete: bool = False
     closed: bool = False
@@ -52,7 +55,7 @@ class Node:
 
     @property
     def expandable(self) -> bool:
-        return self.status == "open" and not self.complete
+        return self.status == "open" and not self.closed
 
 
 class SearchTree:
@@ -78,7 +81,11 @@ class SearchTree:
         self.asked: dict[str, Expansion] = {}
         self.told: set[str] = set()
         self.graph: nx.DiGraph[str] = nx.DiGraph()
+        self.pruned: list[Node] = []
         self._samples_asked: dict[str, int] = {}
+        self._complete: list[Node] = []
+        self._pending: Counter[str] = Counter()
+        self._failures: dict[str, dict[int, str]] = {}
         self._insert(Node(ROOT, None, 0, 0, Thought("")))
 
     # -- reading ---------------------------------------------------------------------------------------------------
@@ -131,7 +138,13 @@ class SearchTree:
 
     def complete(self) -> list[Node]:
         """Finished solutions in canonical order (by depth, then path)."""
-        return sorted((node for node in self.nodes() if node.complete), key=canonical)
+        return sorted(self._complete, key=canonical)
+
+    def completes(self, parent: Node, sample: Sample) -> bool:
+        """Whether `sample` finishes the path: the model ended it, or a whole step states the final answer."""
+        if sample.finish in ENDED:
+            return True
+        return sample.finish == "step" and self.is_final(spoken(self.text(parent), sample.text))
 
     # -- asking and telling ----------------------------------------------------------------------------------------
     def expansion(self, node: Node, n: int, sampling: Sampling | None = None, hint: str | None = None) -> Expansion:
@@ -156,18 +169,17 @@ class SearchTree:
             hint=hint,
         )
         self.asked[order.id] = order
-        for above in self.path(node):
-            above.in_flight += 1
+        self._pending[node.id] += 1
+        self._count(node, in_flight=1, open_leaves=-int(node.expandable))
+        if node.status == "dead":
+            node.reason = None
         node.status = "expanding"
         return order
 
     def withdraw(self, order: Expansion) -> None:
         """Take back an order that will not be sent."""
         del self.asked[order.id]
-        node = self.node(order.node_id)
-        for above in self.path(node):
-            above.in_flight -= 1
-        node.status = "expanded" if self.has_children(node) else "open"
+        self._settle(self.node(order.node_id))
 
     def grow(self, outcome: Outcome) -> list[Node]:
         """Insert what came back and return the new nodes; a repeated outcome changes nothing.
@@ -180,32 +192,51 @@ class SearchTree:
         order = self.asked[outcome.expansion_id]
         self.told.add(order.id)
         node = self.node(order.node_id)
-        grown = [
-            self._child(node, sample, outcome.engine, order.hint) for sample in outcome.samples if not sample.blank
-        ]
+        usable = [sample for sample in outcome.samples if not sample.blank]
+        grown = [self._child(node, sample, outcome.engine, order.hint) for sample in usable]
         if node.depth > 0 and any(sample.blank and sample.finish in ENDED for sample in outcome.samples):
-            node.complete = True
-        for above in self.path(node):
-            above.in_flight -= 1
-        self._settle(node, outcome)
+            self._finish(node)
+        if not grown:
+            failures = self._failures.setdefault(node.id, {})
+            failures[order.first_sample] = outcome.error or "blank: every sample was empty"
+        self._settle(node)
         return grown
 
     def prune(self, node: Node, reason: str) -> None:
         """Give up an open node; the reason is kept for the report."""
-        if node.expandable:
+        if node.status == "open":
+            self._count(node, open_leaves=-int(node.expandable))
             node.status, node.reason = "pruned", reason
+            self.pruned.append(node)
 
-    def _settle(self, node: Node, outcome: Outcome) -> None:
+    def close(self, node: Node) -> None:
+        """Never expand this node, though its path is not complete."""
+        self._count(node, open_leaves=-int(node.expandable))
+        node.closed = True
+
+    def _settle(self, node: Node) -> None:
+        """One order of `node` less in flight; the last one decides what the node is, whatever their order."""
+        self._pending[node.id] -= 1
+        self._count(node, in_flight=-1)
+        if self._pending[node.id]:
+            return
         if self.has_children(node):
             node.status = "expanded"
         elif node.complete:
             node.status, node.reason = "terminal", "ended"
+        elif failures := self._failures.get(node.id):
+            node.status, node.reason = "dead", failures[min(failures)]
         else:
-            node.status = "dead"
-            node.reason = outcome.error or "blank: every sample was empty"
+            node.status = "open"
+            self._count(node, open_leaves=int(node.expandable))
+
+    def _count(self, node: Node, in_flight: int = 0, open_leaves: int = 0) -> None:
+        for above in self.path(node):
+            above.in_flight += in_flight
+            above.open_leaves += open_leaves
 
     def _child(self, parent: Node, sample: Sample, engine: str, hint: str) -> Node:
-        complete = sample.finish in ENDED or (sample.finish == "step" and self.is_final(sample.text))
+        complete = self.completes(parent, sample)
         verdict = sample.verdict
         node = Node(
             id=f"{parent.id}.{sample.index}",
@@ -217,17 +248,24 @@ class SearchTree:
             status="terminal" if complete else "open",
             score=verdict.score if verdict else None,
             multiplicity=sample.multiplicity,
-            complete=complete,
             engine=engine,
             reason=f"verifier: {verdict.error}" if verdict and verdict.error else None,
         )
         self._insert(node)
+        if complete:
+            self._finish(node)
         return node
+
+    def _finish(self, node: Node) -> None:
+        if not node.complete:
+            node.complete = True
+            self._complete.append(node)
 
     def _insert(self, node: Node) -> None:
         self.graph.add_node(node.id, node=node)
         if node.parent is not None:
             self.graph.add_edge(node.parent, node.id)
+        self._count(node, open_leaves=int(node.expandable))
 
     # -- export ----------------------------------------------------------------------------------------------------
     def to_json(self) -> dict[str, Any]:

@@ -195,7 +195,10 @@ class Thought:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The strategy's answer: chosen node, canonical vote counts, and why the search ended on its own."""
+    """The strategy's answer: chosen node, why the search ended on its own, and votes.
+
+    votes: weight of each group of equivalent answers, under the form that was stated first.
+    """
 
     answer: str | None
     node_id: str | None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import ClassVar, Protocol
 
 from search.answers import extract
-from search.tree import Node, SearchTree
+from search.tree import Node, SearchTree, canonical
 from search.types import Expansion, Outcome, Selection
 from search.voting import Vote, tally
 
@@ -57,6 +59,13 @@ class TreeStrategy:
     def backup(self, tree: SearchTree, parent: Node, grown: list[Node]) -> None:
         """Update statistics after `parent` got the children `grown` (possibly none)."""
 
+    def by_hint(self, samples: int) -> list[tuple[str | None, int]]:
+        """`samples` dealt to the hints in turn: each hint with its share; None is the plain prompt."""
+        if not self.hints:
+            return [(None, samples)]
+        dealt = Counter(self.hints[i % len(self.hints)] for i in range(samples))
+        return list(dealt.items())
+
     def answer(self, tree: SearchTree) -> Selection:
         """Best finished solution by score; without one, the best partial path, not complete."""
         return best_by_score(tree)
@@ -73,13 +82,22 @@ def best_by_score(tree: SearchTree, reason: str = "done") -> Selection:
 
 
 def best_partial(tree: SearchTree, reason: str = "done") -> Selection:
-    """Without a finished answer: the deepest, then best-scored, path and what it states so far."""
-    nodes = [node for node in tree.nodes() if node.depth > 0 and node.status != "dead"]
+    """Without a finished answer: the deepest, then best-scored, path and what it states so far.
+
+    A path that ended without an answer, or died, comes after every path that could go on, and claims none. The reason
+    is `no_answer` unless an answer was found or a limit of the strategy's keeps some path from going on.
+    """
+    nodes = sorted((node for node in tree.nodes() if node.depth > 0), key=canonical)
     if not nodes:
         return Selection(None, None, False, "no_answer")
-    node = max(nodes, key=lambda n: (n.complete, n.depth, n.rank))
-    answer = None if node.complete else answer_of(tree, node)
-    return Selection(answer, node.id, False, reason if answer is not None else "no_answer")
+    node = max(nodes, key=lambda n: (_goes_on(n), n.status != "dead", n.depth, n.rank))
+    answer = answer_of(tree, node) if _goes_on(node) else None
+    limited = reason != "done" and any(n.status == "open" for n in nodes)
+    return Selection(answer, node.id, False, reason if answer is not None or limited else "no_answer")
+
+
+def _goes_on(node: Node) -> bool:
+    return not node.complete and node.status != "dead"
 
 
 def pooled(tree: SearchTree, weighted: bool, reason: str = "done") -> Selection:
@@ -103,17 +121,20 @@ def votes(tree: SearchTree, nodes: Sequence[Node]) -> dict[str, float]:
 
 def answer_of(tree: SearchTree, node: Node) -> str | None:
     """The last answer stated on the path, by the problem's kind. A step cut by the token limit states nothing."""
-    if node.thought.finish in ("length", "cancelled") and not node.complete:
-        text = "".join(tree.steps(node)[:-1])
-    else:
-        text = tree.text(node)
+    path = tree.path(node)
+    while not node.complete and path and path[-1].thought.finish in ("length", "cancelled"):
+        path.pop()
+    text = "".join(n.thought.text for n in path)
     return extract(text, tree.problem.kind) if text.strip() else None
 
 
 def _ballots(tree: SearchTree, nodes: Sequence[Node], weighted: bool) -> list[Vote]:
+    """A node whose verdict has no score weighs as the mean of those that have one."""
+    scores = [node.score for node in nodes if weighted and node.score is not None]
+    neutral = fmean(scores) if scores else 1.0
     ballots = []
     for node in nodes:
-        score = node.score if weighted and node.score is not None else 1.0
+        score = node.score if weighted and node.score is not None else neutral
         ballots.append(Vote(answer_of(tree, node), node.id, node.multiplicity * score))
     return ballots
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from search.strategies.base import TreeStrategy, require_at_least
+from search.strategies.base import TreeStrategy, best_by_score, require_at_least
 from search.tree import SearchTree
-from search.types import Expansion
+from search.types import Expansion, Selection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,3 +31,6 @@ class Greedy(TreeStrategy):
         sampling = replace(tree.sampling, temperature=0.0)
         tips = [node for node in tree.nodes() if node.expandable and node.depth < self.max_depth]
         return [tree.expansion(node, 1, sampling, hint=self.hints[0] if self.hints else None) for node in tips]
+
+    def answer(self, tree: SearchTree) -> Selection:
+        return best_by_score(tree, "depth" if any(node.expandable for node in tree.nodes()) else "done")

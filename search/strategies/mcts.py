@@ -20,7 +20,8 @@ from search.types import Expansion, Selection
 class MCTS(TreeStrategy):
     """simulations: expansions in all. k: children per expansion. c: exploration. leaves: most leaves in flight.
 
-    Engine calls <= simulations; generated samples <= simulations * k.
+    Expansions <= simulations and each node is expanded once; generated samples <= simulations * k. Waves, and with
+    them calls of `expand` on one engine, <= simulations; the same holds for calls of the verifier.
     """
 
     name: ClassVar[str] = "mcts"
@@ -47,60 +48,34 @@ class MCTS(TreeStrategy):
         return orders
 
     def select(self, tree: SearchTree) -> Node | None:
-        """Descend to a leaf that can be expanded now; None if the root is closed or all that is open is in flight."""
+        """Descend to a leaf that can be expanded now; None if there is none (all in flight, ended or too deep)."""
         node = tree.root
-        while not node.closed:
-            if node.expandable:
-                return node
-            children = [child for child in tree.children(node) if self._available(tree, child)]
+        while not node.expandable:
+            children = [child for child in tree.children(node) if child.open_leaves]
             if not children:
                 return None
             node = max(children, key=lambda child: self._uct(node, child))
-        return None
+        return node
 
     def backup(self, tree: SearchTree, parent: Node, grown: list[Node]) -> None:
-        """A child without a score counts as a visit worth the mean of its parent."""
+        """A child without a score counts as a visit worth the nearest score above it, or 1/2."""
         path = tree.path(parent)
+        neutral = next((node.score for node in reversed(path) if node.score is not None), 0.5)
         for child in grown:
-            value = child.score if child.score is not None else parent.mean_value
+            value = child.score if child.score is not None else neutral
             for node in (*path, child):
                 node.visits += child.multiplicity
                 node.value_sum += value * child.multiplicity
-            child.closed = child.complete or child.depth >= self.max_depth
-        self._close(tree, path)
+            if child.depth >= self.max_depth:
+                tree.close(child)
 
     def answer(self, tree: SearchTree) -> Selection:
         left = self.simulations - len(tree.asked)
-        selection = pooled(tree, weighted=True, reason="exhausted" if tree.root.closed else "done")
+        exhausted = not tree.root.open_leaves and not tree.in_flight
+        selection = pooled(tree, weighted=True, reason="exhausted" if exhausted else "done")
         return replace(selection, unused={"simulations": left})
-
-    def _available(self, tree: SearchTree, node: Node) -> bool:
-        """Whether some leaf at or below can be expanded now (a leaf in flight cannot)."""
-        if node.closed:
-            return False
-        return node.expandable or (node.status == "expanded" and self._open_below(tree, node))
-
-    def _open_below(self, tree: SearchTree, node: Node) -> bool:
-        stack = tree.children(node)
-        while stack:
-            below = stack.pop()
-            if below.closed:
-                continue
-            if below.expandable:
-                return True
-            stack.extend(tree.children(below))
-        return False
 
     def _uct(self, parent: Node, child: Node) -> tuple[float, int]:
         n = child.visits + child.in_flight
         bonus = math.sqrt(2 * math.log(max(parent.visits + parent.in_flight, 1)) / max(n, 1))
         return (child.mean_value + self.c * bonus, -child.index)
-
-    def _close(self, tree: SearchTree, path: list[Node]) -> None:
-        """Bottom-up: a node whose children are all closed (or that died) is closed."""
-        for node in reversed(path):
-            if node.status == "expanding":
-                return
-            if not all(child.closed for child in tree.children(node)):
-                return
-            node.closed = True

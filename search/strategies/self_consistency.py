@@ -18,7 +18,7 @@ from search.voting import Vote, beta_confidence, tally
 class SelfConsistency(TreeStrategy):
     """samples: most samples drawn. wave: samples asked for at once. stop_at: Beta confidence that ends sampling early.
 
-    max_tokens: limit of one whole sample.
+    max_tokens: limit of one whole sample. At temperature 0 there is one sample a hint.
     """
 
     name: ClassVar[str] = "self_consistency"
@@ -39,9 +39,10 @@ class SelfConsistency(TreeStrategy):
             return []
         asked = len(tree.asked)
         sampling = replace(tree.sampling, max_tokens=self.max_tokens, boundary=Boundary.none())
-        if sampling.temperature == 0.0 and asked:
-            return []
-        count = 1 if sampling.temperature == 0.0 else min(self.wave, self.samples - asked)
+        if sampling.temperature == 0.0:
+            orders = [] if asked else self.by_hint(self.samples)
+            return [tree.expansion(tree.root, n, sampling, hint=hint) for hint, n in orders]
+        count = min(self.wave, self.samples - asked)
         return [tree.expansion(tree.root, 1, sampling, hint=self._hint(asked + i)) for i in range(count)]
 
     def answer(self, tree: SearchTree) -> Selection:

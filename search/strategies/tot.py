@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from search.strategies.base import TreeStrategy, best_by_score, require_at_least
+from search.strategies.base import TreeStrategy, answer_of, best_by_score, require_at_least
 from search.tree import Node, SearchTree, canonical
 from search.types import Expansion, Selection
 
@@ -18,7 +18,7 @@ from search.types import Expansion, Selection
 class TreeOfThoughts(TreeStrategy):
     """b: beam width (bfs). k: samples per node. max_depth: steps on a path. order: "bfs" | "dfs".
 
-    prune_below: dfs gives up steps scored below it. solutions: dfs ends after so many finished paths.
+    prune_below: dfs gives up steps scored below it. solutions: dfs ends after so many paths that state an answer.
     """
 
     name: ClassVar[str] = "tot"
@@ -42,13 +42,20 @@ class TreeOfThoughts(TreeStrategy):
         return [order for node in chosen for order in self._orders(tree, node)]
 
     def answer(self, tree: SearchTree) -> Selection:
-        deep = any(n.expandable and n.depth >= self.max_depth for n in tree.nodes())
+        deep = any(n.status == "open" and n.closed for n in tree.nodes())
         return best_by_score(tree, "done" if tree.complete() or not deep else "depth")
 
+    def backup(self, tree: SearchTree, parent: Node, grown: list[Node]) -> None:
+        for child in grown:
+            if self.order == "dfs" and child.score is not None and child.score < self.prune_below:
+                tree.prune(child, f"score below {self.prune_below}")
+            if child.depth >= self.max_depth:
+                tree.close(child)
+
     def _orders(self, tree: SearchTree, node: Node) -> list[Expansion]:
-        if node.depth > 0 or not self.hints:
+        if node.depth > 0:
             return [tree.expansion(node, self.k)]
-        return [tree.expansion(node, 1, hint=self.hints[i % len(self.hints)]) for i in range(self.k)]
+        return [tree.expansion(node, n, hint=hint) for hint, n in self.by_hint(self.k)]
 
     def _beam(self, tree: SearchTree) -> list[Node]:
         """The open ones among the `b` best of the newest level; a finished path keeps its place in the beam."""
@@ -57,21 +64,16 @@ class TreeOfThoughts(TreeStrategy):
         ranked = sorted(sorted(newest, key=canonical), key=lambda n: n.rank, reverse=True)
         for node in ranked[self.b :]:
             tree.prune(node, f"outside the beam of {self.b}")
-        if level >= self.max_depth:
-            return []
         return [node for node in ranked[: self.b] if node.expandable]
 
     def _deepest(self, tree: SearchTree) -> list[Node]:
-        """Next node in depth-first order: from the newest branch upwards, the best open child."""
-        if len(tree.complete()) >= self.solutions:
+        """Next node in depth-first order: down the best child that still has an open leaf."""
+        if sum(answer_of(tree, node) is not None for node in tree.complete()) >= self.solutions:
             return []
-        for node in tree.nodes():
-            if node.score is not None and node.score < self.prune_below:
-                tree.prune(node, f"score below {self.prune_below}")
-        stack = [tree.root]
-        while stack:
-            node = stack.pop()
-            if node.expandable and node.depth < self.max_depth:
-                return [node]
-            stack.extend(sorted(tree.children(node), key=lambda n: (n.rank, -n.index)))
-        return []
+        node = tree.root
+        while not node.expandable:
+            children = [child for child in tree.children(node) if child.open_leaves]
+            if not children:
+                return []
+            node = max(children, key=lambda n: (n.rank, -n.index))
+        return [node]

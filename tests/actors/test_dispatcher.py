@@ -1,0 +1,180 @@
+"""Dispatcher: every order has its outcome, whatever engines do; prompts that kill fail alone."""
+
+import asyncio
+import time
+
+import pytest
+
+from actors.handles import EngineDownError, EngineFailedError, InlineEngine
+from engine.scripted import ScriptedEngine
+from engine.simulated import SimulatedEngine
+from search.types import Expansion, Sampling
+from tests.actors.shaky import DOWN, Shaky, orders, pool_of, request, shaky, texts, undisturbed
+
+
+def test_outcomes_come_in_the_order_of_the_wave_with_predictions():
+    wave = orders(6)
+    pool = pool_of(shaky("a"), shaky("b"))
+    found = asyncio.run(pool.expand(wave))
+    assert [outcome.expansion_id for outcome in found] == [order.id for order in wave]
+    assert {outcome.engine for outcome in found} == {"a", "b"}
+    assert texts(found) == undisturbed(wave)
+    assert all(load.rows == load.prefill_tokens == 0 for load in pool.fleet.loads.values())
+    again = [Expansion(f"x{o.id}", "p", o.node_id, o.context, 1, Sampling(), first_sample=9) for o in wave]
+    for outcome in asyncio.run(pool.expand(again)):
+        assert outcome.cost.predicted_hit in (outcome.cost.actual_hit, 0)
+
+
+def test_an_engine_that_dies_once_loses_nothing_and_comes_back():
+    wave = orders(6)
+    expected = undisturbed(wave)
+
+    async def run():
+        a, b, failures = shaky("a", faults=[DOWN]), shaky("b"), []
+        pool = pool_of(a, b, failures=failures)
+        found = await pool.expand(wave)
+        assert texts(found) == expected
+        assert {outcome.engine for outcome in found} == {"b"}
+        assert all(outcome.error is None for outcome in found)
+        await asyncio.sleep(0)
+        assert pool.fleet.up() == ["a", "b"] and a.readies == 1
+        assert failures == [("a", "the actor died")]
+        assert {outcome.engine for outcome in await pool.expand(orders(6, tag="later"))} == {"a", "b"}
+
+    asyncio.run(run())
+
+
+def test_a_poison_order_fails_alone_after_bounded_attempts():
+    a, b = shaky("a", poison="o2"), shaky("b", poison="o2")
+    wave = orders(6)
+    found = asyncio.run(pool_of(a, b).expand(wave))
+    assert [outcome.error for outcome in found] == [None, None, "RuntimeError: poisoned", None, None, None]
+    assert [t for i, t in enumerate(texts(found)) if i != 2] == [t for i, t in enumerate(undisturbed(wave)) if i != 2]
+    tries = [call for call in a.calls + b.calls if "o2" in call]
+    assert len(tries) == 3 and ["o2"] in a.calls and ["o2"] in b.calls
+    assert len(a.calls) + len(b.calls) <= 2 + 3 + 2
+
+
+def test_an_order_that_kills_engines_fails_alone():
+    class Fragile(Shaky):
+        async def expand(self, given, token):
+            if any(order.id == "o1" for order in given):
+                self.calls.append("died")
+                raise EngineDownError("the actor died")
+            return await super().expand(given, token)
+
+    engines = [Fragile(name, SimulatedEngine) for name in "ab"]
+    wave = orders(4)
+    found = asyncio.run(pool_of(*engines).expand(wave))
+    assert [outcome.error for outcome in found] == [None, "the actor died", None, None]
+    assert sum(engine.calls.count("died") for engine in engines) == 3
+
+
+def test_an_engine_that_always_raises_is_tried_a_bounded_number_of_times():
+    a, failures = shaky(faults=[EngineFailedError("RuntimeError: no")] * 99), []
+    found = asyncio.run(pool_of(a, failures=failures).expand(orders(3)))
+    assert [outcome.error for outcome in found] == ["RuntimeError: no"] * 3
+    assert len(a.calls) == len(failures) == 1 + 3 * 2
+
+
+def test_a_broken_engine_beside_a_good_one_costs_no_order():
+    a, b = shaky("a", faults=[EngineFailedError("RuntimeError: no")] * 99), shaky("b")
+    wave = orders(6)
+    assert texts(asyncio.run(pool_of(a, b).expand(wave))) == undisturbed(wave)
+
+
+# -- scores --------------------------------------------------------------------------------------------------------
+def test_scores_go_to_the_engine_that_grew_the_branch():
+    a, b = shaky("a"), shaky("b")
+    found = asyncio.run(pool_of(a, b).score([request(i, "ab"[i % 2]) for i in range(4)]))
+    assert [score.engine for score in found] == ["a", "b", "a", "b"]
+    assert a.calls == [["s0", "s2"]] and b.calls == [["s1", "s3"]]
+
+
+@pytest.mark.parametrize("fault", [DOWN, EngineFailedError("RuntimeError: no"), "hang"])
+def test_scores_of_an_engine_that_fails_come_from_another(fault):
+    a, b = shaky("a", faults=[fault] * 2), shaky("b")
+    wanted = [request(i) for i in range(3)]
+    found = asyncio.run(pool_of(a, b).score(wanted))
+    assert [score.engine for score in found] == ["b"] * 3
+    assert [s.p_yes for s in found] == [s.p_yes for s in asyncio.run(pool_of(shaky()).score(wanted))]
+
+
+def test_a_poison_question_fails_alone():
+    a = shaky(poison="s1")
+    found = asyncio.run(pool_of(a).score([request(i) for i in range(4)]))
+    assert [score.error for score in found] == [None, "RuntimeError: poisoned", None, None]
+    assert [score.p_yes is None for score in found] == [False, True, False, False]
+    assert sum("s1" in call for call in a.calls) == 3
+
+
+# -- releasing -----------------------------------------------------------------------------------------------------
+def test_release_frees_the_branch_on_every_engine_that_is_up():
+    async def run():
+        a, b = shaky("a"), shaky("b")
+        pool = pool_of(a, b)
+        wave = orders(6)
+        await pool.expand(wave)
+        assert all(engine.actor.engine.tree.num_tokens for engine in (a, b))
+        await pool.finish("p", [order.context for order in wave])
+        for engine in (a, b):
+            assert engine.actor.engine.tree.num_tokens <= len(b"a common prompt") + len(b"step ")
+        assert pool.index.rsbcm.stats()["trees"] == 0
+
+    asyncio.run(run())
+
+
+def test_release_waits_for_no_engine_that_is_busy():
+    freed = []
+
+    class Busy(Shaky):
+        async def release(self, keys):
+            await asyncio.sleep(0.2)
+            freed.append(keys)
+
+    class Gone(Shaky):
+        async def release(self, keys):
+            raise EngineDownError("gone")
+
+    async def run():
+        pool = pool_of(Busy("a", SimulatedEngine), Gone("b", SimulatedEngine))
+        began = time.monotonic()
+        await pool.release([(tuple(b"prompt"),)])
+        assert time.monotonic() - began < 0.1 and freed == []
+        await asyncio.sleep(0.25)
+        assert len(freed) == 1
+        await pool.release([(tuple(b"prompt"),)])
+        pool.close()
+        await asyncio.sleep(0)
+
+    asyncio.run(run())
+    assert len(freed) == 1
+
+
+# -- the rest ------------------------------------------------------------------------------------------------------
+def test_a_pool_needs_an_engine():
+    with pytest.raises(ValueError, match="at least one engine"):
+        pool_of()
+
+
+def test_an_inline_engine_reports_its_own_errors():
+    def script(path, served):
+        raise KeyError("weights")
+
+    handle = InlineEngine("a", lambda: ScriptedEngine(script))
+    with pytest.raises(EngineFailedError, match="KeyError: 'weights'"):
+        asyncio.run(handle.expand(orders(1), "t"))
+    assert asyncio.run(handle.ready()) > 0
+
+    def unbuildable():
+        raise OSError("no such file")
+
+    with pytest.raises(EngineFailedError, match="OSError: no such file"):
+        asyncio.run(InlineEngine("a", unbuildable).ready())
+
+
+def test_stats_name_every_engine():
+    pool = pool_of(shaky("a"), shaky("b"))
+    asyncio.run(pool.expand(orders(2)))
+    stats = asyncio.run(pool.stats())
+    assert set(stats) == {"a", "b"} and sum(row.get("expansions", 0) for row in stats.values()) == 2

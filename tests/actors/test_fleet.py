@@ -1,0 +1,172 @@
+"""Engines that go down, hang and come back, and placement while the index does not answer."""
+
+import asyncio
+import time
+
+import pytest
+
+from actors.dispatcher import PoolOptions
+from actors.fleet import Fleet
+from actors.handles import EngineDownError
+from actors.local_view import LocalView
+from actors.placement import Branch
+from actors.rsbcm import RSBCM
+from engine.simulated import SimulatedEngine
+from search.types import Expansion, Sampling
+from tests.actors.shaky import DOWN, DeafIndex, Shaky, orders, pool_of, request, shaky, texts, undisturbed
+
+
+def test_the_only_engine_is_waited_for():
+    a = shaky(faults=[DOWN, DOWN], slow=1)
+    wave = orders(2)
+    options = PoolOptions(attempts=3, patience_s=5.0)
+    found = asyncio.run(pool_of(a, options=options).expand(wave))
+    assert texts(found) == undisturbed(wave)
+    assert a.readies == 3
+
+
+def test_what_a_dead_engine_held_is_forgotten():
+    async def run():
+        a = shaky("a")
+        pool = pool_of(a)
+        await pool.expand(orders(2))
+        assert pool.index.rsbcm.index.stats()["entries"] > 0
+        a.faults = [DOWN]
+        a._actor = None
+        found = await pool.expand(orders(2, tag="later"))
+        assert all(outcome.error is None and outcome.cost.predicted_hit == 0 for outcome in found[:1])
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("what", ["expand", "score"])
+def test_all_engines_down_is_an_error_and_no_hang(what):
+    engines = [shaky(name, faults=[DOWN] * 99, slow=999) for name in "ab"]
+    pool = pool_of(*engines)
+    began = time.monotonic()
+    if what == "expand":
+        found = asyncio.run(pool.expand(orders(3)))
+        assert [outcome.samples for outcome in found] == [()] * 3
+    else:
+        found = asyncio.run(pool.score([request(i) for i in range(3)]))
+        assert [score.p_yes for score in found] == [None] * 3
+    assert [item.error for item in found] == ["the actor died"] * 3
+    assert time.monotonic() - began < 2.0
+
+
+def test_no_engine_from_the_start_says_so():
+    async def run():
+        a = shaky(slow=999)
+        pool = pool_of(a)
+        pool.fleet.mark_down("a", "gone")
+        return await pool.expand(orders(2)), await pool.score([request(0)]), await pool.stats()
+
+    found, scores, stats = asyncio.run(run())
+    assert [outcome.error for outcome in found] == ["no engine answers"] * 2
+    assert scores[0].error == "no engine answers"
+    assert stats == {"a": {"name": "a", "state": "down"}}
+
+
+def test_a_hung_engine_is_restarted_once_and_its_orders_done_elsewhere():
+    wave = orders(6)
+    expected = undisturbed(wave)
+
+    async def run():
+        a, b, failures = shaky("a", faults=["hang"] * 2), shaky("b"), []
+        pool = pool_of(a, b, failures=failures)
+        both = await asyncio.gather(pool.expand(wave), pool.expand(orders(4, tag="other")))
+        assert texts(both[0]) == expected
+        assert all(outcome.error is None for found in both for outcome in found)
+        assert a.restarts == 1
+        assert failures == [("a", "no answer in 0.05 s")]
+        await asyncio.sleep(0)
+        assert pool.fleet.up() == ["a", "b"]
+
+    asyncio.run(run())
+
+
+def test_an_engine_is_not_up_again_before_it_was_killed():
+    """A hung engine still answers pings: the order is kill, forget, then wait for the successor."""
+    steps = []
+
+    class Watched(Shaky):
+        async def restart(self):
+            await asyncio.sleep(0.01)
+            steps.append("restart")
+
+        async def ready(self):
+            steps.append("ready")
+            return 1
+
+    async def run():
+        async def on_down(name):
+            steps.append("forget")
+
+        fleet = Fleet([Watched("a", SimulatedEngine)], lambda *_: None, on_down)
+        with pytest.raises(EngineDownError, match="no answer"):
+            await fleet.timed("a", asyncio.sleep(60), 0.01)
+        assert fleet.up() == []
+        assert await fleet.some_up(1.0)
+        fleet.close()
+
+    asyncio.run(run())
+    assert steps == ["restart", "forget", "ready"]
+
+
+def test_the_fleet_picks_the_nearest_to_what_is_asked():
+    async def run():
+        async def on_down(name):
+            await asyncio.sleep(60)
+
+        fleet = Fleet([shaky(name) for name in "abc"], lambda *_: None, on_down)
+        fleet.loads["a"].rows = 5
+        fleet.loads["b"].rows = 1
+        assert fleet.pick("a", ()) == "a"
+        assert fleet.pick("a", {"a"}) == "c"
+        assert fleet.pick("a", {"a", "c"}) == "b"
+        assert fleet.pick("a", {"a", "b", "c"}) == "c"
+        assert fleet.pick("nobody", ()) == "c"
+        fleet.mark_down("c", "gone")
+        assert fleet.pick("c", ()) == "b" and fleet.views().keys() == {"a", "b"}
+        fleet.mark_down("a", "gone")
+        fleet.mark_down("b", "gone")
+        assert fleet.pick("a", {"a"}) in "bc"
+        assert not await fleet.some_up(0.01)
+        fleet.close()
+
+    asyncio.run(run())
+
+
+def test_without_the_index_branches_still_go_where_their_prefix_is():
+    async def run():
+        failures = []
+        a, b = shaky("a"), shaky("b")
+        pool = pool_of(a, b, index=DeafIndex(RSBCM()), failures=failures, options=PoolOptions(rows_per_engine=8))
+        first = await pool.expand(orders(1, n=4))
+        grown = first[0].samples[0]
+        assert first[0].engine == "a"
+        pool.fleet.loads["a"].rows = 1
+        child = Expansion("c", "p", "r.0.0", (*orders(1)[0].context, grown.token_ids), 2, Sampling())
+        cold = Expansion("d", "q", "r", (tuple(b"another prompt altogether"),), 2, Sampling())
+        (warm,), (other,) = await pool.expand([child]), await pool.expand([cold])
+        assert warm.cost.predicted_hit == warm.cost.actual_hit == sum(map(len, child.context)) - 1
+        assert warm.engine == "a" and other.engine == "b"
+        await pool.note_scores([(child.context, 0.5, 2)])
+        await pool.finish("p", [child.context[:1]])
+        assert {reason for _, reason in failures} == {"no answer"}
+
+    asyncio.run(run())
+
+
+def test_the_local_view_forgets_the_dead_and_the_old(monkeypatch):
+    view = LocalView()
+    branch = Branch("b", (b"x", b"y"), (3, 7), 1, 1)
+    view.note("a", [b"x", b"y"])
+    assert (view.held("a", branch), view.held("b", branch)) == (7, 0)
+    view.note("b", [b"y"])
+    assert (view.held("a", branch), view.held("b", branch)) == (3, 7)
+    view.forget("b")
+    assert (view.held("a", branch), view.held("b", branch)) == (3, 0)
+    monkeypatch.setattr("actors.local_view._REMEMBERED", 2)
+    view.note("a", [b"z", b"w"])
+    assert view.held("a", branch) == 0

@@ -1,0 +1,141 @@
+"""The main job on real Ray: same trees everywhere, and nothing lost when a process dies."""
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("ray")
+pytestmark = pytest.mark.cluster
+
+from orchestrator import Orchestrator, SolveResult, UsageError
+from search.types import Event, Problem
+from tests.tiny import save_tiny_llama
+
+SLOW = {"step_s": 0.002, "per_call_s": 0.15, "realtime": True}
+CPU = {"gpus_per_engine": 0}
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_tiny_llama(tmp_path_factory.mktemp("tiny") / "llama"))
+
+
+def facts(result: SolveResult) -> tuple[object, ...]:
+    nodes = [{k: v for k, v in n.items() if k != "engine"} for n in result.tree.to_json()["nodes"]]
+    return (result.answer, result.text, result.stop_reason, nodes)
+
+
+def engines_used(result: SolveResult) -> set[str]:
+    return {node.engine for node in result.tree.nodes() if node.engine}
+
+
+@pytest.mark.parametrize("strategy", ["tot", "mcts", "self_consistency", "greedy"])
+def test_case_74_real_engine_gives_one_tree_on_one_two_engines_and_inline(cluster, tiny, strategy):
+    problems = [Problem(f"Tell me about number {i}.", id=f"p{i}") for i in range(3)]
+    options = {"max_step_tokens": 24, "step_tokens": 10}
+    runs = []
+    for where in ({"engines": 1, **CPU}, {"engines": 2, **CPU}, {"runtime": "inline"}):
+        order = problems if len(runs) != 1 else problems[::-1]
+        with Orchestrator(model=tiny, dtype="float32", device="cpu", **where, **options) as orchestrator:
+            results = orchestrator.solve_many(order, strategy, seed=5, budget={"tokens": 900})
+        runs.append({r.problem.id: r for r in results})
+    for name in runs[0]:
+        assert facts(runs[0][name]) == facts(runs[1][name]) == facts(runs[2][name])
+        assert sum(runs[1][name].cost.reused.values()) > 0
+    assert set().union(*(engines_used(r) for r in runs[1].values())) == {"engine-0", "engine-1"}
+
+
+class Killer:
+    """Kills one engine's process in the middle of a call, once the search has grown some nodes."""
+
+    def __init__(self, pid: int, after_nodes: int) -> None:
+        self.pid, self.left, self.done = pid, after_nodes, False
+
+    def __call__(self, event: Event) -> None:
+        self.left -= event.kind == "node"
+        if self.left <= 0 and not self.done:
+            self.done = True
+            threading.Timer(0.05, os.kill, (self.pid, signal.SIGKILL)).start()
+
+
+@pytest.mark.parametrize("model", ["simulated", "tiny"])
+def test_case_68_killing_an_engine_changes_neither_answer_nor_tree(cluster, tiny, model):
+    options = {"engines": 2, "call_timeout_s": 60.0, **CPU}
+    if model == "tiny":
+        options |= {"model": tiny, "dtype": "float32", "device": "cpu", "max_step_tokens": 24, "step_tokens": 12}
+    else:
+        options |= {"model": "simulated", "simulated": {**SLOW, "depth": 6}}
+    search = {"seed": 2, "b": 3, "k": 4, "max_depth": 6}
+    with Orchestrator(**options) as orchestrator:
+        undisturbed = orchestrator.solve("What is 17 + 25?", "tot", **search)
+    with Orchestrator(**options) as orchestrator:
+        pids = orchestrator.start()
+        killer = Killer(pids["engine-1"], after_nodes=6)
+        disturbed = orchestrator.solve("What is 17 + 25?", "tot", on_event=killer, **search)
+        again = orchestrator.start()
+    assert killer.done
+    assert again["engine-0"] == pids["engine-0"]
+    assert again["engine-1"] != pids["engine-1"]
+    assert facts(disturbed) == facts(undisturbed)
+    assert disturbed.error is None
+
+
+def test_a_killed_engine_comes_back_and_works_again(cluster):
+    with Orchestrator(model="simulated", simulated=SLOW, engines=2, **CPU) as orchestrator:
+        pids = orchestrator.start()
+        os.kill(pids["engine-0"], signal.SIGKILL)
+        results = [orchestrator.solve(f"Problem {i}?", "tot", seed=1) for i in range(4)]
+        again = orchestrator.start()
+    assert again["engine-0"] != pids["engine-0"]
+    assert all(result.error is None for result in results)
+
+
+def test_losing_the_index_costs_time_not_answers(cluster):
+    options = {"model": "simulated", "simulated": SLOW, "engines": 2, **CPU}
+    with Orchestrator(**options) as orchestrator:
+        undisturbed = orchestrator.solve("What is 6 * 9?", "mcts", seed=4)
+    with Orchestrator(**options) as orchestrator:
+        orchestrator.start()
+        once = threading.Event()
+
+        def kill(event: Event) -> None:
+            if event.kind == "wave" and not once.is_set():
+                once.set()
+                ray = pytest.importorskip("ray")
+                ray.kill(orchestrator.pool.index.actor, no_restart=False)
+
+        disturbed = orchestrator.solve("What is 6 * 9?", "mcts", seed=4, on_event=kill)
+    assert once.is_set()
+    assert facts(disturbed) == facts(undisturbed)
+
+
+def test_predicted_and_actual_hits_are_recorded_and_agree(cluster):
+    with Orchestrator(model="simulated", engines=2, **CPU) as orchestrator:
+        result = orchestrator.solve("What is 8 - 3?", "tot", seed=1, b=3)
+    assert result.cost.actual_hit > 0
+    assert result.cost.predicted_hit <= result.cost.actual_hit
+    assert result.cost.predicted_hit >= 0.5 * result.cost.actual_hit
+
+
+def test_an_engine_that_cannot_start_is_one_clear_error(cluster, tmp_path: Path, tiny):
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    for file in Path(tiny).iterdir():
+        (broken / file.name).write_bytes(file.read_bytes() if file.suffix != ".safetensors" else b"broken")
+    with Orchestrator(model=str(broken), engines=1, **CPU) as orchestrator:
+        result = orchestrator.solve("Hello?", "greedy")
+    assert result.stop_reason == "failed"
+    assert "did not start" in (result.error or "")
+
+
+def test_case_46_shares_of_gpus_and_impossible_requests(cluster):
+    with Orchestrator(model="simulated", engines=8, gpus_per_engine=0.5) as orchestrator:
+        assert len(orchestrator.start()) == 8
+    with (
+        pytest.raises(UsageError, match=r"need 8 GPU, the cluster has 4"),
+        Orchestrator(model="simulated", engines=8, gpus_per_engine=1) as orchestrator,
+    ):
+        orchestrator.solve("hi")

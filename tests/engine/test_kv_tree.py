@@ -1,0 +1,297 @@
+"""KV tree: radix tree of token segments, checked against a dictionary of everything that was put in."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from actors.block_index import BlockIndex
+from actors.messages import EventBatch
+from engine.base import KVEvent, path_keys
+from engine.kv_tree import KVTree, Segment
+from engine.text_engine import CountedKV
+
+PRINT = "model"
+BYTES = 10
+
+
+def kv(start, stop):
+    return CountedKV(stop - start, BYTES)
+
+
+def key(tokens):
+    """Key of the prefix `tokens`."""
+    return path_keys(PRINT, ((*tokens, 0),))[0]
+
+
+def tree_with(*paths, budget_bytes=None):
+    tree = KVTree(PRINT, budget_bytes)
+    for path in paths:
+        tree.insert(path, kv)
+    return tree
+
+
+def held(tree, tokens):
+    return tree.match(tokens).length
+
+
+def test_an_empty_tree_holds_nothing():
+    tree = KVTree(PRINT)
+    assert held(tree, (1, 2)) == held(tree, ()) == 0
+    assert tree.insert((), kv) is tree.root
+    assert (tree.num_tokens, tree.events(), tree.snapshot()) == (0, [], [])
+    tree.check_integrity()
+
+
+def test_insert_asks_only_for_what_is_not_held():
+    cuts = []
+
+    def cut(start, stop):
+        cuts.append((start, stop))
+        return kv(start, stop)
+
+    tree = KVTree(PRINT)
+    tree.insert((1, 2, 3), cut)
+    tree.insert((1, 2, 3, 4, 5), cut)
+    tree.insert((1, 2, 9), cut)
+    tree.insert((1, 2), cut)
+    assert cuts == [(0, 3), (3, 5), (2, 3)]
+    assert (tree.num_tokens, tree.num_bytes) == (6, 60)
+    tree.check_integrity()
+
+
+def test_a_split_keeps_keys_and_ends():
+    tree = tree_with((1, 2, 3, 4))
+    lower = tree.match((1, 2, 3, 4)).segments[-1]
+    upper = tree.insert((1, 2), kv)
+    assert (upper.end, upper.key, upper.tokens) == (2, key((1, 2)), (1, 2))
+    assert (lower.start, lower.end, lower.key, lower.tokens) == (2, 4, key((1, 2, 3, 4)), (3, 4))
+    assert lower.parent is upper and upper.parent is tree.root
+    assert (upper.payload.nbytes, lower.payload.nbytes) == (20, 20)
+    tree.check_integrity()
+
+
+@pytest.mark.parametrize("kind", [tuple, list])
+def test_tokens_may_be_any_sequence(kind):
+    tree = tree_with(kind((1, 2, 3)))
+    assert held(tree, kind((1, 2, 3))) == 3
+    assert held(tree, kind((1, 2, 4))) == 2
+    assert held(tree, kind((1, 2))) == 2
+    tree.insert(kind((1, 2, 4)), kv)
+    assert held(tree, kind((1, 2, 4, 5))) == 3
+    tree.check_integrity()
+
+
+def test_match_tells_whole_segments_from_a_partial_one():
+    tree = tree_with((1, 2, 3), (1, 2, 3, 4, 5))
+    match = tree.match((1, 2, 3, 4, 9))
+    assert [segment.tokens for segment in match.segments] == [(1, 2, 3)]
+    assert (match.partial.tokens, match.length) == ((4, 5), 4)
+
+
+def test_release_drops_the_branch_and_nothing_else():
+    tree = tree_with((1, 2, 3), (1, 2, 3, 4), (1, 2, 3, 5), (9,))
+    tree.release(key((1, 2, 3)))
+    assert (held(tree, (1, 2, 3)), held(tree, (9,)), tree.num_tokens) == (0, 1, 1)
+    tree.release(key((1, 2, 3)))
+    tree.release(b"unknown")
+    tree.check_integrity()
+
+
+def test_release_spares_what_a_reader_holds():
+    tree = tree_with((1, 2), (1, 2, 3), (1, 2, 4))
+    reader = tree.match((1, 2, 3)).segments[-1]
+    tree.pin(reader)
+    tree.release(key((1, 2)))
+    assert (held(tree, (1, 2, 3)), held(tree, (1, 2, 4))) == (3, 2)
+    tree.unpin(reader)
+    tree.release(key((1, 2)))
+    assert tree.num_tokens == 0
+    tree.check_integrity()
+
+
+def test_a_split_below_a_reader_keeps_it_pinned():
+    tree = tree_with((1, 2, 3, 4), budget_bytes=0)
+    reader = tree.match((1, 2, 3, 4)).segments[-1]
+    tree.pin(reader)
+    tree.insert((1, 2, 8), kv)
+    tree.enforce_budget()
+    assert (held(tree, (1, 2, 3, 4)), held(tree, (1, 2, 8))) == (4, 2)
+    tree.check_integrity()
+    tree.unpin(reader)
+    tree.enforce_budget()
+    assert (tree.num_tokens, tree.num_evicted) == (0, 3)
+    tree.check_integrity()
+
+
+def test_eviction_takes_whole_chains_without_visiting_one_twice():
+    tree = tree_with((1,), (1, 2), (1, 2, 3), (5, 6), budget_bytes=20)
+    held(tree, (5, 6))
+    tree.enforce_budget()
+    assert (held(tree, (1, 2, 3)), held(tree, (5, 6)), tree.num_evicted) == (0, 2, 3)
+    tree.check_integrity()
+
+
+def test_eviction_is_least_recent_use_of_leaves():
+    """The trunk (1,) was used last; dropping its old leaf must not take it along before the older (5,)."""
+    tree = tree_with((1,), (1, 2), (5,), budget_bytes=20)
+    held(tree, (5,))
+    held(tree, (1,))
+    tree.enforce_budget()
+    assert (held(tree, (1, 2)), held(tree, (5,))) == (1, 1)
+    tree.budget_bytes = 10
+    tree.match((1,))
+    tree.enforce_budget()
+    assert (held(tree, (1,)), held(tree, (5,))) == (1, 0)
+
+
+def test_a_zero_budget_keeps_nothing_and_none_keeps_all():
+    for budget, left in ((0, 0), (None, 3)):
+        tree = tree_with((1, 2), (1, 3), budget_bytes=budget)
+        tree.enforce_budget()
+        assert tree.num_tokens == left
+        tree.check_integrity()
+
+
+def test_keys_depend_on_the_model_and_on_all_tokens_before():
+    other = KVTree("other model")
+    assert other.insert((1, 2), kv).key != tree_with((1, 2)).match((1, 2)).segments[-1].key
+    assert key((1, 2)) != key((2, 1)) != key((2, 1, 0))
+    tree = tree_with((7, 1, 2), (8, 1, 2))
+    keys = [segment.key for segment in tree.segments()]
+    assert len(set(keys)) == 2
+
+
+def test_events_name_prefixes_parents_and_ends():
+    tree = tree_with((1, 2, 3))
+    tree.insert((1, 2, 4), kv)
+    root = tree.root.key
+    assert tree.events() == [
+        KVEvent("add", key((1, 2, 3)), root, 3),
+        KVEvent("add", key((1, 2)), root, 2),
+        KVEvent("add", key((1, 2, 4)), key((1, 2)), 3),
+    ]
+    tree.release(key((1, 2, 4)))
+    assert tree.events() == [KVEvent("drop", key((1, 2, 4)))]
+    assert tree.events() == []
+    assert tree.snapshot() == [KVEvent("add", key((1, 2)), root, 2), KVEvent("add", key((1, 2, 3)), key((1, 2)), 3)]
+
+
+@pytest.mark.parametrize("damage", ["tokens", "bytes", "readers", "link", "key", "unpinned twice"])
+def test_books_that_do_not_balance_are_told(damage):
+    tree = tree_with((1, 2), (1, 2, 3))
+    leaf = tree.match((1, 2, 3)).segments[-1]
+    if damage == "tokens":
+        tree.num_tokens += 1
+    elif damage == "bytes":
+        tree.num_bytes -= 1
+    elif damage == "readers":
+        leaf.readers += 1
+    elif damage == "link":
+        leaf.start += 1
+    elif damage == "key":
+        leaf.tokens = (4,)
+        leaf.parent.children = {4: leaf}
+    else:
+        tree.unpin(leaf)
+    with pytest.raises(RuntimeError):
+        tree.check_integrity()
+
+
+TOKENS = st.lists(st.integers(0, 2), min_size=1, max_size=7).map(tuple)
+
+
+class KVMachine(RuleBasedStateMachine):
+    """Oracle: the set of held prefixes, and the pinned paths."""
+
+    def __init__(self):
+        super().__init__()
+        self.tree = KVTree(PRINT)
+        self.held: set[tuple[int, ...]] = set()
+        self.pins: list[tuple[tuple[int, ...], Segment]] = []
+        self.index = BlockIndex()
+        self.seq = 0
+
+    def pinned(self, prefix):
+        return any(path[: len(prefix)] == prefix for path, _ in self.pins)
+
+    @rule(tokens=TOKENS)
+    def insert(self, tokens):
+        segment = self.tree.insert(tokens, kv)
+        self.held |= {tokens[: i + 1] for i in range(len(tokens))}
+        assert (segment.end, segment.key) == (len(tokens), key(tokens))
+
+    @rule(tokens=TOKENS)
+    def match(self, tokens):
+        match = self.tree.match(tokens)
+        expected = max((i + 1 for i in range(len(tokens)) if tokens[: i + 1] in self.held), default=0)
+        assert match.length == expected
+        whole = [token for segment in match.segments for token in segment.tokens]
+        assert tuple(whole) == tokens[: len(whole)]
+        assert (match.partial is None) == (len(whole) == match.length)
+
+    @rule(tokens=TOKENS)
+    def pin(self, tokens):
+        segment = self.tree.insert(tokens, kv)
+        self.held |= {tokens[: i + 1] for i in range(len(tokens))}
+        self.tree.pin(segment)
+        self.pins.append((tokens, segment))
+
+    @precondition(lambda self: self.pins)
+    @rule(data=st.data())
+    def unpin(self, data):
+        _, segment = self.pins.pop(data.draw(st.integers(0, len(self.pins) - 1)))
+        self.tree.unpin(segment)
+
+    @rule(tokens=TOKENS)
+    def release(self, tokens):
+        """Whole segments go: the one that ends at the key from its start on, and all below."""
+        start = next((s.start for s in self.tree.segments() if s.key == key(tokens)), None)
+        self.tree.release(key(tokens))
+        if start is not None:
+            below = {p for p in self.held if len(p) > start and (*p, *tokens[len(p) :])[: len(tokens)] == tokens}
+            self.held -= {p for p in below if not self.pinned(p)}
+
+    @rule(budget=st.integers(0, 12))
+    def evict(self, budget):
+        self.tree.budget_bytes = budget * BYTES
+        before, evicted = set(self.held), self.tree.num_evicted
+        self.tree.enforce_budget()
+        self.held = self._walk()
+        assert self.held <= before
+        assert len(self.held) <= budget or all(map(self.pinned, self.held))
+        assert (self.held != before) == (self.tree.num_evicted > evicted)
+        assert self.held == before or len(before) > budget
+
+    def _walk(self):
+        found = set()
+        stack = [(self.tree.root, ())]
+        while stack:
+            node, path = stack.pop()
+            found |= {path + node.tokens[: i + 1] for i in range(len(node.tokens))}
+            stack.extend((child, path + node.tokens) for child in node.children.values())
+        return found
+
+    @invariant()
+    def books_balance(self):
+        self.tree.check_integrity()
+        assert self._walk() == self.held
+        assert self.tree.num_tokens == len(self.held)
+        for path, segment in self.pins:
+            assert segment.end == len(path) and path in self.held
+
+    @invariant()
+    def replayed_events_give_the_same_keys(self):
+        events = tuple(self.tree.events())
+        assert self.index.apply(EventBatch("e", 1, self.seq, 0.0, events)) == "ok"
+        self.seq += 1
+        fresh = BlockIndex()
+        assert fresh.apply(EventBatch("e", 1, 9, 0.0, tuple(self.tree.snapshot()), snapshot=True)) == "ok"
+        ends = {segment.key: segment.end for segment in self.tree.segments()}
+        for index in (self.index, fresh):
+            assert index.stats()["entries"] == index.stats()["segments"] == len(ends)
+            assert all(index.held("e", [k], [end]) == end for k, end in ends.items())
+
+
+TestKVMachine = KVMachine.TestCase
+TestKVMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
