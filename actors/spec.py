@@ -61,9 +61,9 @@ class EngineSpec:
             return self.factory()
         if self.model == SIMULATED:
             return _simulated(self.kv_budget_bytes, dict(self.options))
-        from engine.local import LocalEngine
+        from engine.local import load_engine
 
-        return LocalEngine.load(
+        return load_engine(
             self.model,
             device=self.device,
             dtype=self.dtype,

@@ -23,6 +23,38 @@ _BMM_ROWS = 8
 NAME = "rksc"
 
 
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """How scores become weights: softmax over `cap(scale * q k)`, cap(x) = softcap * tanh(x / softcap).
+
+    window: a query sees its last `window` positions only (None: all). sinks [H_q]: one more logit a head that takes
+    weight and gives no value.
+    """
+
+    scale: float
+    softcap: float | None = None
+    window: int | None = None
+    sinks: Tensor | None = None
+
+    def weights(self, scores: Tensor, first: int) -> Tensor:
+        """scores [H_kv, B, G, q, T] of queries at positions first, first + 1, ... -> weights; softmax in float32."""
+        q, total = scores.shape[-2:]
+        scores *= self.scale
+        if self.softcap is not None:
+            scores = torch.tanh(scores / self.softcap) * self.softcap
+        scores[..., first:] += _causal(q, total - first, scores)
+        if self.window is not None and first + q > self.window:
+            positions = torch.arange(total, device=scores.device)
+            oldest = torch.arange(first, first + q, device=scores.device) - self.window + 1
+            scores = scores.masked_fill(positions < oldest[:, None], float("-inf"))
+        if self.sinks is None:
+            return torch.softmax(scores, dim=-1, dtype=torch.float32).to(scores.dtype)
+        kv_heads, rows, group = scores.shape[:3]
+        sinks = self.sinks.to(scores.dtype).view(kv_heads, 1, group, 1, 1).expand(-1, rows, -1, q, -1)
+        weights = torch.softmax(torch.cat([scores, sinks], dim=-1), dim=-1, dtype=torch.float32)
+        return weights[..., :-1].to(scores.dtype)
+
+
 @dataclass(slots=True)
 class Cohort:
     """Rows that share a prefix. All rows have the same length, before and after each step.
@@ -60,7 +92,7 @@ class Cohort:
         self.private_k = self.private_k.index_select(1, index)
         self.private_v = self.private_v.index_select(1, index)
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
         """Append K/V of `q` new tokens a row, attend causally. query [H_q, B, q, D]; key, value [H_kv, B, q, D]."""
         heads, rows, q, dim = query.shape
         kv_heads = key.shape[0]
@@ -80,12 +112,8 @@ class Cohort:
             scores[..., :start] = shared.view(kv_heads, rows, group * q, start)
         own = _rows_product(folded.transpose(0, 1), private_k[:, :, :columns].transpose(2, 3))
         scores[..., start:] = own.transpose(0, 1)
-        scores *= scaling
-        scores.view(kv_heads, rows, group, q, -1)[..., start + self.filled :] += _causal(
-            q, columns - self.filled, scores
-        )
-        weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
-        out = self._values(layer, weights, private_v)
+        weights = scoring.weights(scores.view(kv_heads, rows, group, q, -1), start + self.filled)
+        out = self._values(layer, weights.reshape(kv_heads, rows, group * q, -1), private_v)
         return out.view(kv_heads, rows, group, q, dim).transpose(1, 2).reshape(heads, rows, q, dim)
 
     def _values(self, layer: int, weights: Tensor, private_v: Tensor) -> Tensor:
@@ -109,14 +137,14 @@ class Batch:
 
     cohorts: Sequence[tuple[Cohort, int]]
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
         """query [H_q, N, D]; key, value [H_kv, N, D] -> [H_q, N, D]; tokens behind the last row are padding."""
         out = torch.zeros_like(query)
         at = 0
         for cohort, q in self.cohorts:
             n = cohort.rows * q
             part = [t[:, at : at + n].view(t.shape[0], cohort.rows, q, -1) for t in (query, key, value)]
-            out[:, at : at + n] = cohort.attend(layer, part[0], part[1], part[2], scaling).flatten(1, 2)
+            out[:, at : at + n] = cohort.attend(layer, part[0], part[1], part[2], scoring).flatten(1, 2)
             at += n
         return out
 
@@ -134,13 +162,17 @@ def attention(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     rksc: Batch | None = None,
+    softcap: float | None = None,
+    sliding_window: int | None = None,
+    s_aux: Tensor | None = None,
     **kwargs: object,
 ) -> tuple[Tensor, None]:
     """transformers attention interface: query [1, H_q, N, D], key and value [1, H_kv, N, D] -> [1, N, H_q, D]."""
     if rksc is None:
         raise RuntimeError("attention 'rksc' needs the model to be called with rksc=Batch(...)")
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
-    out = rksc.attend(int(module.layer_idx), query[0], key[0], value[0], scale)  # type: ignore[arg-type]
+    scoring = Scoring(scale, softcap, sliding_window, s_aux)
+    out = rksc.attend(int(module.layer_idx), query[0], key[0], value[0], scoring)  # type: ignore[arg-type]
     return out.transpose(0, 1)[None], None
 
 

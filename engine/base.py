@@ -213,3 +213,19 @@ def stream_key(*parts: object) -> int:
     """64-bit key of a random stream from its coordinates (seed, problem, node, sample index)."""
     digest = blake2b("\0".join(map(str, parts)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
+
+
+def refusal(codec: Codec, path: Sequence[int], new_tokens: int) -> str | None:
+    """Why a path cannot be grown by `new_tokens` at all, or None."""
+    if not path:
+        return "path has no tokens"
+    limit = codec.context_length
+    if len(path) + new_tokens <= limit:
+        return None
+    return f"path of {len(path)} tokens and {new_tokens} new ones exceed the model's context of {limit}"
+
+
+def without_repeated_end(codec: Codec, path: Sequence[int], question: list[int]) -> list[int]:
+    """Question tokens, less an end-of-turn token at their start that the path already ends with."""
+    repeated = path and question and path[-1] in codec.eos_ids and question[0] == path[-1]
+    return question[1:] if repeated else question

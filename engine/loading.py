@@ -44,7 +44,10 @@ def load_model(source: ModelSource, device: torch.device, dtype: torch.dtype, at
 
     hf_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     where: Any = {"folder": source.path, "hub": source.name}.get(source.kind) or _converted(source)
-    model: nn.Module = AutoModelForCausalLM.from_pretrained(where, dtype=dtype, attn_implementation=attention)
+    try:
+        model: nn.Module = AutoModelForCausalLM.from_pretrained(where, dtype=dtype, attn_implementation=attention)
+    except (KeyError, ValueError):  # a class that takes no other attention than its own; the self-test sorts it out
+        model = AutoModelForCausalLM.from_pretrained(where, dtype=dtype)
     return model.to(device).requires_grad_(False).train(False)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter
@@ -13,17 +14,51 @@ import torch
 from torch import Tensor
 
 from engine import attention, kv
-from engine.base import BranchRequest, BranchResult, Codec, KVEvent, ScoreQuery, ScoreResult, Usage, flat
+from engine.base import (
+    BranchRequest,
+    BranchResult,
+    Codec,
+    Engine,
+    KVEvent,
+    ScoreQuery,
+    ScoreResult,
+    Usage,
+    flat,
+    refusal,
+    without_repeated_end,
+)
 from engine.kv_tree import KVTree
 from engine.labels import Labels
 from engine.loading import load_model, pick_device, pick_dtype
 from engine.models import resolve
 from engine.packed import Feed, Forward
 from engine.packing import is_packed, pack
+from engine.plain import PlainEngine
 from engine.scheduler import Scheduler, Ticket
+from engine.selftest import kv_shape, unsupported
 from engine.tokenizer import HFCodec
 
+logger = logging.getLogger(__name__)
 SCORE_TOKENS = 512
+
+
+class UnsupportedModelError(ValueError):
+    """The tree attention cannot serve this model; it is loaded and carried here for the plain path."""
+
+    def __init__(self, reason: str, model: Any, codec: Codec) -> None:
+        super().__init__(reason)
+        self.model = model
+        self.codec = codec
+
+
+def load_engine(name: str, **options: Any) -> Engine:
+    """LocalEngine with `options` (see its `load`), or the plain path for a model that it cannot serve."""
+    try:
+        return LocalEngine.load(name, **options)
+    except UnsupportedModelError as error:
+        logger.warning("model %r runs on the plain path, right but slow and without KV reuse: %s", name, error)
+        error.model.set_attn_implementation("eager")
+        return PlainEngine(error.model, error.codec)
 
 
 class LocalEngine:
@@ -47,7 +82,10 @@ class LocalEngine:
         self.codec = codec
         self.clock = clock
         self.device = next(model.parameters()).device
-        self.shape = _kv_shape(model)
+        shape = kv_shape(model)
+        if shape is None:
+            raise UnsupportedModelError("it has no attention layers with key-value heads", model, codec)
+        self.shape = shape
         self.tree = KVTree(fingerprint, kv_budget_bytes)
         self.labels = Labels.of(codec)
         self.counts: Counter[str] = Counter()
@@ -67,8 +105,9 @@ class LocalEngine:
         max_rows: int = 64,
         fingerprint: str = "",
     ) -> LocalEngine:
-        """Load a model by name (see `engine.models.resolve`).
+        """Load a model by name (see `engine.models.resolve`) and check it against its own attention.
 
+        UnsupportedModelError carries a model that fails the check; `load_engine` runs that on the plain path.
         threads: CPU threads of this process. fingerprint: names model and dtype in KV keys, computed when not given.
         """
         source = resolve(name)
@@ -76,10 +115,13 @@ class LocalEngine:
         if where.type == "cpu":
             torch.set_num_threads(threads)
         kind = pick_dtype(dtype, where)
-        model = load_model(source, where, kind, attention.register())
+        model, codec = load_model(source, where, kind, attention.register()), HFCodec(source)
+        reason = unsupported(model, kv_shape(model))
+        if reason is not None:
+            raise UnsupportedModelError(reason, model, codec)
         pack(model)
         name_of_kv = fingerprint or f"{source.fingerprint}:{kind}"
-        return cls(model, HFCodec(source), name_of_kv, kv_budget_bytes=kv_budget_bytes, max_rows=max_rows)
+        return cls(model, codec, name_of_kv, kv_budget_bytes=kv_budget_bytes, max_rows=max_rows)
 
     # -- Engine ----------------------------------------------------------------------------------------------------
     def expand(self, requests: Sequence[BranchRequest]) -> list[BranchResult]:
@@ -132,16 +174,8 @@ class LocalEngine:
     # -- expanding -------------------------------------------------------------------------------------------------
     def _ticket(self, request: BranchRequest) -> Ticket:
         ticket = Ticket.of(request, self.clock())
-        ticket.error = self._refusal(ticket.path, request.rule.max_tokens)
+        ticket.error = refusal(self.codec, ticket.path, request.rule.max_tokens)
         return ticket
-
-    def _refusal(self, path: Sequence[int], new_tokens: int) -> str | None:
-        limit = self.codec.context_length
-        if not path:
-            return "path has no tokens"
-        if len(path) + new_tokens <= limit:
-            return None
-        return f"path of {len(path)} tokens and {new_tokens} new ones exceed the model's context of {limit}"
 
     def _step(self) -> None:
         try:
@@ -157,12 +191,9 @@ class LocalEngine:
 
     # -- scoring ---------------------------------------------------------------------------------------------------
     def _asked(self, query: ScoreQuery) -> _Asked:
-        """The question's tokens; an end-of-turn token that the branch already has is not repeated."""
-        tokens = self.codec.encode(query.question)
         path = flat(query.path)
-        if path and path[-1] in self.codec.eos_ids and tokens[0] == path[-1]:
-            tokens = tokens[1:]
-        return _Asked(query, path, tokens, self._refusal(path, len(tokens)))
+        tokens = without_repeated_end(self.codec, path, self.codec.encode(query.question))
+        return _Asked(query, path, tokens, refusal(self.codec, path, len(tokens)))
 
     def _score(self, batch: Sequence[_Asked]) -> list[ScoreResult]:
         began = self.clock()
@@ -216,16 +247,3 @@ def _portions(batch: Sequence[_Asked], most: int) -> Iterator[list[_Asked]]:
         size += len(asked.question)
     if portion:
         yield portion
-
-
-def _kv_shape(model: Any) -> kv.KVShape:
-    config = model.config.get_text_config()
-    heads = config.num_attention_heads
-    parameter = next(model.parameters())
-    return kv.KVShape(
-        layers=config.num_hidden_layers,
-        kv_heads=getattr(config, "num_key_value_heads", None) or heads,
-        head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
-        dtype=parameter.dtype,
-        device=parameter.device,
-    )

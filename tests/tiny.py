@@ -12,7 +12,7 @@ def save_tiny_llama(folder: Path, seed: int = 0) -> Path:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    tokenizer = _byte_tokenizer()
+    tokenizer = byte_tokenizer()
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
@@ -30,7 +30,7 @@ def save_tiny_llama(folder: Path, seed: int = 0) -> Path:
     return folder
 
 
-def _byte_tokenizer():  # type: ignore[no-untyped-def]
+def byte_tokenizer():  # type: ignore[no-untyped-def]
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 

@@ -1,0 +1,106 @@
+"""PlainEngine: any causal language model, right but slow - each step reads the whole sequence, nothing is kept.
+
+For models whose layers the tree attention cannot serve (state-space layers, attention of their own).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.base import (
+    BranchRequest,
+    BranchResult,
+    Codec,
+    KVEvent,
+    ScoreQuery,
+    ScoreResult,
+    Usage,
+    flat,
+    refusal,
+    without_repeated_end,
+)
+from engine.decode import Row, draw_all
+from engine.labels import Labels
+
+
+class PlainEngine:
+    """Same protocol as LocalEngine. Rows of a request decode as one batch; nothing is reused, and the counts say so."""
+
+    capabilities = frozenset({"logprobs", "confidence", "score"})
+    concurrent = True
+
+    def __init__(self, model: Any, codec: Codec, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.model = model
+        self.codec = codec
+        self.clock = clock
+        self.device = next(model.parameters()).device
+        self.labels = Labels.of(codec)
+        self.counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def expand(self, requests: Sequence[BranchRequest]) -> list[BranchResult]:
+        with self._lock:
+            return [self._expand(request) for request in requests]
+
+    def score(self, queries: Sequence[ScoreQuery]) -> list[ScoreResult]:
+        with self._lock:
+            return [self._score(query) for query in queries]
+
+    def release(self, paths: Sequence[bytes]) -> None:
+        return
+
+    def note_scores(self, items: Sequence[tuple[bytes, float, int]]) -> None:
+        return
+
+    def events(self) -> list[KVEvent]:
+        return []
+
+    def snapshot(self) -> list[KVEvent]:
+        return []
+
+    def stats(self) -> dict[str, Any]:
+        return {**self.counts, "kv_tokens": 0, "kv_bytes": 0, "device": str(self.device), "path": "plain"}
+
+    def _expand(self, request: BranchRequest) -> BranchResult:
+        path = flat(request.path)
+        error = refusal(self.codec, path, request.rule.max_tokens)
+        if error is not None:
+            return BranchResult(request.id, error=error)
+        began = self.clock()
+        until = None if request.deadline_s is None else began + request.deadline_s
+        rows = [Row(s, request.rule, request.temperature, request.top_p, until) for s in request.streams]
+        while running := [row for row in rows if row.finish is None]:
+            logits = self._last([[*path, *row.tokens] for row in running])
+            draw_all(logits, running, self.codec, self.clock())
+        branches = tuple(row.branch(self.codec) for row in rows)
+        generated = sum(len(branch.token_ids) for branch in branches)
+        prefilled = len(rows) * (len(path) - 1)
+        self.counts.update(expansions=1, generated=generated, prefilled=prefilled)
+        seconds = {"prefill": 0.0, "decode": self.clock() - began}
+        return BranchResult(request.id, branches, Usage(generated, prefilled, reused={"exact": 0}, seconds=seconds))
+
+    def _score(self, query: ScoreQuery) -> ScoreResult:
+        path = flat(query.path)
+        question = without_repeated_end(self.codec, path, self.codec.encode(query.question))
+        error = refusal(self.codec, path, len(question))
+        if error is not None:
+            return ScoreResult(query.id, None, error=error)
+        began = self.clock()
+        logits = self._last([[*path, *question]])
+        usage = Usage(prefilled=len(path) - 1, scored=len(question) + 1, seconds={"score": self.clock() - began})
+        self.counts.update(scores=1, scored=usage.scored)
+        return ScoreResult(query.id, self.labels.p_yes(logits[0]), usage)
+
+    @torch.inference_mode()
+    def _last(self, rows: Sequence[Sequence[int]]) -> Tensor:
+        """Logits [R, V] at the end of equally long sequences."""
+        tokens = torch.tensor([list(row) for row in rows], device=self.device)
+        logits: Tensor = self.model(input_ids=tokens, use_cache=False).logits
+        return logits[:, -1]
