@@ -27,6 +27,7 @@ from engine.base import (
     refusal,
     without_repeated_end,
 )
+from engine.fused import fuse
 from engine.kv_tree import KVTree
 from engine.labels import Labels
 from engine.loading import load_model, pick_device, pick_dtype
@@ -116,10 +117,15 @@ class LocalEngine:
             torch.set_num_threads(threads)
         kind = pick_dtype(dtype, where)
         model, codec = load_model(source, where, kind, attention.register()), HFCodec(source)
-        reason = unsupported(model, kv_shape(model))
-        if reason is not None:
-            raise UnsupportedModelError(reason, model, codec)
-        pack(model)
+        shape = kv_shape(model)
+        reason, probe = unsupported(model, shape)
+        if reason is not None or shape is None or probe is None:
+            raise UnsupportedModelError(reason or "", model, codec)
+        model = fuse(model)
+        if (difference := probe.mismatch(model, shape)) is not None:
+            logger.warning("the fused forward of %r is not used: %s", name, difference)
+            model = load_model(source, where, kind, attention.register())
+            pack(model)
         name_of_kv = fingerprint or f"{source.fingerprint}:{kind}"
         return cls(model, codec, name_of_kv, kv_budget_bytes=kv_budget_bytes, max_rows=max_rows)
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from engine.attention import Batch, Cohort
+from engine.fused import FusedModel
 
 Feed = tuple[Cohort, Sequence[Sequence[int]], bool]
 """A cohort, the new tokens of each of its rows (equally many), and whether logits are wanted."""
@@ -38,22 +39,24 @@ class Forward:
                     wanted.append(len(flat) - 1)
         padding = [0] * max(self.min_rows - len(flat), 0)
         batch = Batch([(cohort, len(rows[0])) for cohort, rows, _ in feeds])
+        tokens = torch.tensor(flat + padding, device=self.device)
+        places = torch.tensor(positions + padding, device=self.device)
+        padded = wanted + [0] * max(self.min_rows - len(wanted), 0) if wanted else []
+        run = self.model if isinstance(self.model, FusedModel) else self._stock
+        out: Tensor = run(tokens, places, batch, padded)
+        batch.advance()
+        return out[: len(wanted)]
+
+    def _stock(self, tokens: Tensor, positions: Tensor, batch: Batch, wanted: list[int]) -> Tensor:
+        """A transformers model; without wanted logits its unembedding is not run."""
         inputs: dict[str, Any] = {
-            "input_ids": torch.tensor([flat + padding], device=self.device),
-            "position_ids": torch.tensor([positions + padding], device=self.device),
+            "input_ids": tokens[None],
+            "position_ids": positions[None],
             "use_cache": False,
             "rksc": batch,
         }
-        out = self._logits(inputs, wanted) if wanted else self._hidden(inputs)
-        batch.advance()
-        return out
-
-    def _logits(self, inputs: dict[str, Any], wanted: list[int]) -> Tensor:
-        padded = wanted + [0] * max(self.min_rows - len(wanted), 0)
-        logits: Tensor = self.model(logits_to_keep=torch.tensor(padded, device=self.device), **inputs).logits
-        return logits[0, : len(wanted)]
-
-    def _hidden(self, inputs: dict[str, Any]) -> Tensor:
-        """Only K/V are wanted: the unembedding is not run."""
-        self.model.base_model(**inputs)
-        return torch.empty(0, device=self.device)
+        if not wanted:
+            self.model.base_model(**inputs)
+            return torch.empty(0, device=self.device)
+        logits: Tensor = self.model(logits_to_keep=torch.tensor(wanted, device=self.device), **inputs).logits[0]
+        return logits

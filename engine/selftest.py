@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,26 +16,47 @@ _LENGTH, _SPLIT = 48, 33
 _TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 6e-2, torch.float16: 2e-2}
 
 
-def unsupported(model: Any, shape: kv.KVShape | None, stock: str = "eager") -> str | None:
-    """None if a sequence fed in pieces through "rksc" equals the stock attention, else the reason in words.
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Fixed tokens and the logits [V] that the model's own attention gives at their end."""
 
-    The largest logit difference is judged relative to the largest logit, by dtype.
-    """
-    if shape is None:
-        return "it has no attention layers with key-value heads"
-    tokens = _probe(model)
-    try:
+    tokens: tuple[int, ...]
+    expected: torch.Tensor
+
+    @classmethod
+    def of(cls, model: Any, stock: str = "eager") -> Probe:
+        """Runs the stock model; it is left on the tree attention."""
+        vocabulary = model.config.get_text_config().vocab_size
+        generator = torch.Generator().manual_seed(0)
+        tokens = torch.randint(0, vocabulary, (1, _LENGTH), generator=generator)
         model.set_attn_implementation(stock)
         with torch.inference_mode():
-            expected = model(input_ids=tokens, use_cache=False).logits[0, -1].float()
+            ids = tokens.to(next(model.parameters()).device)
+            expected = model(input_ids=ids, use_cache=False).logits[0, -1].float()
         model.set_attn_implementation(attention.NAME)
-        found = _through_tree(model, shape, tokens[0].tolist())
-    except Exception as error:  # any model code may run here; whatever it raises, the plain path is right
-        return f"the self-test raised {type(error).__name__}: {error}"
-    difference = float((found - expected).abs().max() / expected.abs().max().clamp_min(1e-6))
-    if difference > _TOLERANCE.get(shape.dtype, 1e-3):
+        return cls(tuple(tokens[0].tolist()), expected)
+
+    def mismatch(self, model: Any, shape: kv.KVShape) -> str | None:
+        """None if `model`, fed in pieces through the tree, gives the expected logits, else what differs.
+
+        The largest difference is judged relative to the largest logit, by dtype.
+        """
+        found = _through_tree(model, shape, self.tokens)
+        difference = float((found - self.expected).abs().max() / self.expected.abs().max().clamp_min(1e-6))
+        if difference <= _TOLERANCE.get(shape.dtype, 1e-3):
+            return None
         return f"the self-test's logits differ by {difference:.1e} of the largest"
-    return None
+
+
+def unsupported(model: Any, shape: kv.KVShape | None) -> tuple[str | None, Probe | None]:
+    """Why the tree attention cannot serve this stock model (None: it can), and the probe to check others with."""
+    if shape is None:
+        return "it has no attention layers with key-value heads", None
+    try:
+        probe = Probe.of(model)
+        return probe.mismatch(model, shape), probe
+    except Exception as error:  # any model code may run here; whatever it raises, the plain path is right
+        return f"the self-test raised {type(error).__name__}: {error}", None
 
 
 def kv_shape(model: Any) -> kv.KVShape | None:
@@ -52,15 +75,7 @@ def kv_shape(model: Any) -> kv.KVShape | None:
     )
 
 
-def _probe(model: Any) -> torch.Tensor:
-    """Fixed token ids [1, _LENGTH] within the vocabulary."""
-    vocabulary = model.config.get_text_config().vocab_size
-    generator = torch.Generator().manual_seed(0)
-    tokens = torch.randint(0, vocabulary, (1, _LENGTH), generator=generator)
-    return tokens.to(next(model.parameters()).device)
-
-
-def _through_tree(model: Any, shape: kv.KVShape, tokens: list[int]) -> torch.Tensor:
+def _through_tree(model: Any, shape: kv.KVShape, tokens: Sequence[int]) -> torch.Tensor:
     """Logits of the last token, float32: one chunk, a second one, then a single token, in two rows."""
     forward = Forward(model, shape.device, attention.MIN_ROWS)
     cohort = kv.cohort(KVTree("self-test"), shape, [], 2)

@@ -10,6 +10,7 @@ transformers = pytest.importorskip("transformers")
 
 from engine import attention
 from engine.base import BranchRequest, ScoreQuery, StepRule, stream_key
+from engine.fused import FusedModel
 from engine.local import LocalEngine, load_engine
 from engine.plain import PlainEngine
 from engine.selftest import kv_shape, unsupported
@@ -67,7 +68,7 @@ def build(name: str, table: dict[str, tuple[str, dict[str, object]]]):
 @pytest.mark.parametrize("name", sorted(TREE))
 def test_logprobs_through_the_tree_equal_the_models_own(name: str):
     model = build(name, TREE)
-    assert unsupported(model, kv_shape(model)) is None
+    assert unsupported(model, kv_shape(model))[0] is None
     engine = LocalEngine(model, ByteCodec(512), name)
     prompt = tuple(range(20, 60))
     rule = StepRule(max_tokens=6)
@@ -86,10 +87,28 @@ def test_logprobs_through_the_tree_equal_the_models_own(name: str):
     engine.tree.check_integrity()
 
 
+@pytest.mark.parametrize("name", ["llama", "mistral", "mistral_window", "qwen2", "qwen3"])
+def test_the_fused_forward_equals_the_stock_model(name: str, tmp_path: Path):
+    stock = build(name, TREE)
+    stock.save_pretrained(tmp_path)
+    byte_tokenizer().save_pretrained(tmp_path)
+    engine = LocalEngine.load(str(tmp_path), device="cpu", dtype="float32")
+    assert isinstance(engine.model, FusedModel)
+    prompt = tuple(range(20, 80))
+    branches = engine.expand([BranchRequest("a", (prompt,), (1, 2, 3), StepRule(max_tokens=8))])[0].branches
+    stock.set_attn_implementation("eager")
+    for branch in branches:
+        with torch.inference_mode():
+            logits = stock(torch.tensor([[*prompt, *branch.token_ids]]), use_cache=False).logits[0]
+        logprobs = logits[len(prompt) - 1 : -1].log_softmax(-1)
+        expected = logprobs.gather(1, torch.tensor(branch.token_ids)[:, None]).sum()
+        assert branch.logprob == pytest.approx(float(expected), abs=1e-4 * len(branch.token_ids))
+
+
 @pytest.mark.parametrize("name", sorted(PLAIN))
 def test_other_models_are_found_out_and_run_on_the_plain_path(name: str, tmp_path: Path, caplog):
     model = build(name, PLAIN)
-    assert unsupported(model, kv_shape(model)) is not None
+    assert unsupported(model, kv_shape(model))[0] is not None
     model.save_pretrained(tmp_path)
     byte_tokenizer().save_pretrained(tmp_path)
     with caplog.at_level(logging.WARNING):
@@ -114,4 +133,13 @@ def test_other_models_are_found_out_and_run_on_the_plain_path(name: str, tmp_pat
 def test_a_wrong_attention_is_found_out(monkeypatch):
     model = build("llama", TREE)
     monkeypatch.setattr(attention.Scoring, "weights", lambda self, scores, first: scores.softmax(-1))
-    assert "differ" in (unsupported(model, kv_shape(model)) or "")
+    assert "differ" in (unsupported(model, kv_shape(model))[0] or "")
+
+
+def test_a_wrong_fused_forward_is_not_used(tmp_path: Path, monkeypatch, caplog):
+    build("llama", TREE).save_pretrained(tmp_path)
+    byte_tokenizer().save_pretrained(tmp_path)
+    monkeypatch.setattr("engine.fused._Norm.forward", lambda self, x: x)
+    engine = LocalEngine.load(str(tmp_path), device="cpu", dtype="float32")
+    assert not isinstance(engine.model, FusedModel)
+    assert any("fused forward" in record.message for record in caplog.records)

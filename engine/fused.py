@@ -1,0 +1,134 @@
+"""Own forward pass for Llama-shaped models: fused QKV and gate/up products, few operations a layer.
+
+Serves Llama, Mistral, Qwen2 and Qwen3 (checked by class name; every load is also checked against the stock model). The
+stock module gives its weights away: after `fuse` it must not be used any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from engine.attention import Batch, Scoring
+from engine.packing import pack
+
+FAMILIES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+
+
+class FusedLayer(nn.Module):
+    """One decoder layer. heads: query heads, KV heads, head dimension."""
+
+    def __init__(self, layer: Any, index: int, heads: tuple[int, int, int]) -> None:
+        super().__init__()
+        attention, mlp = layer.self_attn, layer.mlp
+        self.index = index
+        self.heads = heads
+        self.scoring = Scoring(float(attention.scaling), window=_window(attention))
+        self.qkv = _joined(attention.q_proj, attention.k_proj, attention.v_proj)
+        self.o = attention.o_proj
+        self.gate_up = _joined(mlp.gate_proj, mlp.up_proj)
+        self.down = mlp.down_proj
+        self.activation = mlp.act_fn
+        self.norms = nn.ModuleList([_Norm(layer.input_layernorm), _Norm(layer.post_attention_layernorm)])
+        self.head_norms = nn.ModuleList([_Norm(n) for n in _head_norms(attention)])
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, batch: Batch) -> Tensor:
+        """x [N, hidden]; cos, sin [N, 1, D]."""
+        x = x + self._attend(self.norms[0](x), cos, sin, batch)
+        gate, up = self.gate_up(self.norms[1](x)).chunk(2, dim=-1)
+        out: Tensor = x + self.down(self.activation(gate) * up)
+        return out
+
+    def _attend(self, x: Tensor, cos: Tensor, sin: Tensor, batch: Batch) -> Tensor:
+        queries, keys, dim = self.heads
+        states = self.qkv(x).view(x.shape[0], queries + 2 * keys, dim)
+        turned, value = states[:, : queries + keys], states[:, queries + keys :]
+        if self.head_norms:
+            parts = turned.split([queries, keys], dim=1)
+            turned = torch.cat([norm(part) for norm, part in zip(self.head_norms, parts, strict=True)], dim=1)
+        first, second = turned.chunk(2, dim=-1)
+        turned = turned * cos + torch.cat([-second, first], dim=-1) * sin
+        query, key = turned.transpose(0, 1).split([queries, keys])
+        out = batch.attend(self.index, query, key, value.transpose(0, 1), self.scoring)
+        result: Tensor = self.o(out.transpose(0, 1).reshape(x.shape[0], queries * dim))
+        return result
+
+
+class FusedModel(nn.Module):
+    """The whole model on packed tokens; `config` is the stock one's."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        body, config = model.model, model.config
+        queries = config.num_attention_heads
+        dim = getattr(config, "head_dim", None) or config.hidden_size // queries
+        heads = (queries, config.num_key_value_heads, dim)
+        self.config = config
+        self.embed = body.embed_tokens
+        self.rotary = body.rotary_emb
+        self.layers = nn.ModuleList([FusedLayer(layer, i, heads) for i, layer in enumerate(body.layers)])
+        self.norm = _Norm(body.norm)
+        self.head = model.lm_head
+
+    def forward(self, tokens: Tensor, positions: Tensor, batch: Batch, wanted: Sequence[int]) -> Tensor:
+        """tokens, positions [N] -> logits [len(wanted), V] at these packed positions (none wanted: none computed)."""
+        x: Tensor = self.embed(tokens)
+        cos, sin = (part[0][:, None] for part in self.rotary(x[None], positions[None]))
+        for layer in self.layers:
+            x = layer(x, cos, sin, batch)
+        if not wanted:
+            return x.new_empty(0)
+        logits: Tensor = self.head(self.norm(x[torch.tensor(wanted, device=x.device)]))
+        return logits
+
+
+def fuse(model: nn.Module) -> nn.Module:
+    """A FusedModel of a family it serves, else the model itself; linear layers packed where that helps."""
+    if type(model).__name__ in FAMILIES:
+        model = FusedModel(model)
+    pack(model)
+    return model
+
+
+class _Norm(nn.Module):
+    """RMS normalisation with the weight and epsilon of a stock one."""
+
+    def __init__(self, norm: Any) -> None:
+        super().__init__()
+        self.weight = norm.weight
+        self.eps = float(norm.variance_epsilon)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = functional.rms_norm(x, self.weight.shape, self.weight, self.eps)
+        return out
+
+
+def _window(attention: Any) -> int | None:
+    """Sliding window of a layer: its own attribute (Qwen, by layer type), else the model's (Mistral)."""
+    if hasattr(attention, "sliding_window"):
+        window: int | None = attention.sliding_window
+    else:
+        window = getattr(attention.config, "sliding_window", None)
+    return window
+
+
+def _head_norms(attention: Any) -> list[Any]:
+    """Qwen3 normalises queries and keys per head."""
+    return [attention.q_norm, attention.k_norm] if hasattr(attention, "q_norm") else []
+
+
+def _joined(*linears: nn.Linear) -> nn.Linear:
+    """One layer for several that read the same input; the originals are emptied so that no weight is held twice."""
+    weight = torch.cat([linear.weight.detach() for linear in linears])
+    biases = [linear.bias.detach() for linear in linears if linear.bias is not None]
+    joined = nn.Linear(weight.shape[1], weight.shape[0], bias=bool(biases), device="meta")
+    joined.weight = nn.Parameter(weight, requires_grad=False)
+    if biases:
+        joined.bias = nn.Parameter(torch.cat(biases), requires_grad=False)
+    for linear in linears:
+        linear.weight = nn.Parameter(weight.new_empty(0), requires_grad=False)
+    return joined
