@@ -81,7 +81,7 @@ class Dispatcher:
         self.on_failure = on_failure or (lambda engine, reason: None)
         self._fingerprint = fingerprint
         self._local = LocalView()
-        self._releases: set[asyncio.Task[None]] = set()
+        self._sent: set[asyncio.Task[None]] = set()
         self._tokens = (f"{uuid.uuid4().hex}-{i}" for i in itertools.count())
         self.fleet = Fleet(engines, self.on_failure, self._forget)
 
@@ -114,8 +114,11 @@ class Dispatcher:
         return [scores[request.id] for request in requests]
 
     async def note_scores(self, scores: Sequence[tuple[Context, float, int]]) -> None:
+        """The index is told, and every engine that is up, which evicts by it; the engines are not waited for."""
         items = [Scored(self._keys(context)[-1], score, depth) for context, score, depth in scores]
         await self.fleet.quietly(self.index.note_scores(items))
+        told = [(item.key, item.score, item.depth) for item in items]
+        await self._send(lambda engine: engine.note_scores(told))
 
     async def finish(self, problem_id: str, contexts: Sequence[Context]) -> None:
         """Free the whole tree and its place at the index."""
@@ -125,12 +128,7 @@ class Dispatcher:
     async def release(self, contexts: Sequence[Context]) -> None:
         """Free the branches on every engine that is up; the calls are sent, not waited for."""
         keys = [self._keys(context)[-1] for context in contexts]
-        loop = asyncio.get_running_loop()
-        for name in self.fleet.up():
-            task = loop.create_task(self.fleet.quietly(self.engines[name].release(keys)))
-            self._releases.add(task)
-            task.add_done_callback(self._releases.discard)
-        await asyncio.sleep(0)
+        await self._send(lambda engine: engine.release(keys))
 
     async def stats(self) -> dict[str, Mapping[str, Any]]:
         """Counters of every engine; of one that is down, its state only."""
@@ -145,8 +143,17 @@ class Dispatcher:
 
     def close(self) -> None:
         self.fleet.close()
-        for task in self._releases:
+        for task in self._sent:
             task.cancel()
+
+    async def _send(self, call: Callable[[EngineHandle], Coroutine[Any, Any, None]]) -> None:
+        """Call every engine that is up, without waiting for an answer."""
+        loop = asyncio.get_running_loop()
+        for name in self.fleet.up():
+            task = loop.create_task(self.fleet.quietly(call(self.engines[name])))
+            self._sent.add(task)
+            task.add_done_callback(self._sent.discard)
+        await asyncio.sleep(0)
 
     async def _try(
         self,

@@ -61,6 +61,10 @@ class EngineActor:
             self.engine.release(keys)
             self._announce()
 
+    def note_scores(self, items: Sequence[tuple[bytes, float, int]]) -> None:
+        """(prefix key, score, depth) of judged nodes; waits for no call under way."""
+        self.engine.note_scores(items)
+
     def ping(self) -> int:
         """Process id; answers once the engine is loaded."""
         return os.getpid()

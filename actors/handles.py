@@ -39,6 +39,10 @@ class EngineHandle(Protocol):
 
     async def release(self, keys: Sequence[bytes]) -> None: ...
 
+    async def note_scores(self, items: Sequence[tuple[bytes, float, int]]) -> None:
+        """(prefix key, score, depth) of judged nodes, for eviction."""
+        ...
+
     async def ready(self) -> int:
         """Process id, once the engine (or its restarted successor) can take calls."""
         ...
@@ -93,6 +97,11 @@ class InlineEngine:
     async def release(self, keys: Sequence[bytes]) -> None:
         self._guard(lambda: self.actor.release(keys))
 
+    async def note_scores(self, items: Sequence[tuple[bytes, float, int]]) -> None:
+        """An engine that was not built yet holds nothing to be scored."""
+        if (actor := self._actor) is not None:
+            self._guard(lambda: actor.note_scores(items))
+
     async def ready(self) -> int:
         return self._guard(lambda: self.actor.ping())
 
@@ -103,10 +112,9 @@ class InlineEngine:
         return self._guard(lambda: self.actor.stats())
 
     async def _work(self, call: Callable[[], T]) -> T:
-        """In a thread where the engine can share its batch with other calls, else right here."""
-        if self._guard(lambda: self.actor).engine.concurrent:
-            return await asyncio.to_thread(self._guard, call)
-        return self._guard(call)
+        """In a thread, so that the loop stays free; the actor lets calls share a batch or go one by one."""
+        self._guard(lambda: self.actor)
+        return await asyncio.to_thread(self._guard, call)
 
     def _guard(self, call: Callable[[], T]) -> T:
         try:

@@ -45,6 +45,10 @@ class _RemoteEngine(EngineActor):
         return super().score(requests)
 
     @ray.method(concurrency_group="ctl")
+    def note_scores(self, items: Sequence[tuple[bytes, float, int]]) -> None:  # type: ignore[override]
+        super().note_scores(items)
+
+    @ray.method(concurrency_group="ctl")
     def ping(self) -> int:  # type: ignore[override]
         return super().ping()
 
@@ -87,6 +91,9 @@ class RayEngine:
 
     async def release(self, keys: Sequence[bytes]) -> None:
         await _engine_call(self.actor.release.remote(list(keys)))
+
+    async def note_scores(self, items: Sequence[tuple[bytes, float, int]]) -> None:
+        await _engine_call(self.actor.note_scores.remote(list(items)))
 
     async def ready(self) -> int:
         """Waits for a restart that is under way; an engine that cannot start is an EngineFailedError."""

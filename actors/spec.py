@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
 from engine.base import Codec, Engine
+from engine.eviction import policy
 from engine.models import SIMULATED, ModelSource, resolve
 
 _ALL = frozenset({"logprobs", "confidence", "score"})
@@ -26,9 +27,29 @@ class EngineSpec:
     dtype: str = "auto"
     threads: int = 1
     kv_budget_bytes: int | None = None
+    eviction: str = "lru"
     max_rows: int = 64
     options: tuple[tuple[str, Any], ...] = ()
     factory: Callable[[], Engine] | None = None
+
+    def __post_init__(self) -> None:
+        policy(self.eviction)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Only what describes the engine travels, nothing that was worked out here."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def check(self) -> None:
+        """Find out what can be wrong without loading weights; ValueError says it."""
+        if self.factory is not None:
+            _ = self._example
+        elif self.model == SIMULATED:
+            try:
+                self.build()
+            except TypeError as error:
+                raise ValueError(f"simulated engine: {error}") from None
+        else:
+            _ = self.source
 
     @cached_property
     def source(self) -> ModelSource:
@@ -45,14 +66,27 @@ class EngineSpec:
 
     @cached_property
     def capabilities(self) -> frozenset[str]:
-        return self.factory().capabilities if self.factory is not None else _ALL
+        return self._example.capabilities if self.factory is not None else _ALL
+
+    @cached_property
+    def _example(self) -> Engine:
+        """One engine of the factory, built in the driver for its codec and capabilities, and for nothing else."""
+        if self.factory is None:
+            raise RuntimeError("only a factory has an example")
+        try:
+            engine = self.factory()
+        except Exception as error:  # the user's code may raise anything
+            raise ValueError(f"the engine's factory raised {type(error).__name__}: {error}") from error
+        if not hasattr(engine, "expand") or not hasattr(engine, "codec"):
+            raise ValueError(f"the engine's factory must return an engine, got a {type(engine).__name__}")
+        return engine
 
     def codec(self) -> Codec:
         """Tokenizer and chat template, without weights."""
         from engine.tokenizer import ByteCodec, HFCodec
 
         if self.factory is not None:
-            return self.factory().codec
+            return self._example.codec
         return ByteCodec() if self.model == SIMULATED else HFCodec(self.source)
 
     def build(self) -> Engine:
@@ -60,7 +94,7 @@ class EngineSpec:
         if self.factory is not None:
             return self.factory()
         if self.model == SIMULATED:
-            return _simulated(self.kv_budget_bytes, dict(self.options))
+            return _simulated(self.kv_budget_bytes, self.eviction, dict(self.options))
         from engine.local import load_engine
 
         return load_engine(
@@ -69,15 +103,16 @@ class EngineSpec:
             dtype=self.dtype,
             threads=self.threads,
             kv_budget_bytes=self.kv_budget_bytes,
+            eviction=self.eviction,
             max_rows=self.max_rows,
             fingerprint=self.fingerprint,
         )
 
 
-def _simulated(kv_budget_bytes: int | None, options: dict[str, Any]) -> Engine:
+def _simulated(kv_budget_bytes: int | None, eviction: str, options: dict[str, Any]) -> Engine:
     from engine.simulated import SimulatedEngine
     from engine.text_engine import Latency, real_time
 
     latency = Latency(**{key: options.pop(key) for key in ("step_s", "prefill_rate", "per_call_s") if key in options})
     sleep = real_time() if options.pop("realtime", False) else None
-    return SimulatedEngine(latency=latency, sleep=sleep, kv_budget_bytes=kv_budget_bytes, **options)
+    return SimulatedEngine(latency=latency, sleep=sleep, kv_budget_bytes=kv_budget_bytes, eviction=eviction, **options)

@@ -167,6 +167,10 @@ class Engine(Protocol):
         """Drop KV at and below the prefixes with these keys; unknown keys are ignored."""
         ...
 
+    def note_scores(self, items: Sequence[tuple[bytes, float, int]]) -> None:
+        """(prefix key, score, depth) of judged nodes, for eviction by omega = score / (depth + 1); any thread."""
+        ...
+
     def events(self) -> list[KVEvent]:
         """Changes of the held KV since the last call, oldest first."""
         ...

@@ -1,85 +1,70 @@
 """Radix tree of variable-length token segments with their KV: each held token is stored once.
 
 A segment's payload (K and V of its tokens, or nothing in simulation) splits without copying. Running readers pin their
-path; pinned segments are never dropped. Changes are recorded as `KVEvent`s for the block index.
+path; pinned segments are never dropped. A segment is on the device, in host memory, or dropped; device bytes, what runs
+beside the tree included, are kept below a budget by eviction. Changes are recorded as `KVEvent`s for the block index.
 """
 
 from __future__ import annotations
 
-import heapq
-import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from hashlib import blake2b
-from typing import Protocol
 
 from engine.base import KVEvent, key_state, token_bytes
+from engine.eviction import LRU, Policy, Scores
+from engine.kv_history import Dropped, EventLog
+from engine.kv_ledger import Ledger
+from engine.kv_segment import Match, Nothing, Payload, Segment, State, check_links, common_length, nbytes_in
+from engine.residency import Evictor
+
+__all__ = ["KVBudgetError", "KVTree", "Match", "Payload", "Segment"]
+
+_SLACK = 64
 
 
-class Payload(Protocol):
-    """KV of one segment."""
-
-    @property
-    def nbytes(self) -> int: ...
-
-    def split(self, at: int) -> tuple[Payload, Payload]:
-        """The first `at` tokens and the rest, sharing storage."""
-        ...
-
-
-@dataclass(slots=True, eq=False)
-class Segment:
-    """Tokens [start, end) of a path. `hash` is the key state of the whole prefix up to `end`."""
-
-    tokens: tuple[int, ...]
-    payload: Payload
-    parent: Segment | None
-    start: int
-    hash: blake2b
-    children: dict[int, Segment] = field(default_factory=dict)
-    readers: int = 0
-    used: int = 0
-
-    @property
-    def end(self) -> int:
-        return self.start + len(self.tokens)
-
-    @property
-    def key(self) -> bytes:
-        return self.hash.copy().digest()
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """Longest held prefix: whole segments, then `partial` tokens of one more."""
-
-    segments: tuple[Segment, ...]
-    partial: Segment | None
-    length: int
+class KVBudgetError(RuntimeError):
+    """Bytes that were promised at admission are not there: the books are wrong."""
 
 
 class KVTree:
-    """Books of one engine's KV. budget_bytes None is unbounded; 0 keeps nothing."""
+    """Books of one engine's KV. budget_bytes None is unbounded; 0 keeps nothing between calls and bounds nothing else.
 
-    def __init__(self, fingerprint: str, budget_bytes: int | None = None) -> None:
-        self.root = Segment((), _Nothing(), None, 0, key_state(fingerprint))
+    host_budget_bytes: bytes of evicted segments kept in host memory. outside: bytes of KV on the device that are not
+    the tree's. num_bytes counts the tokens held on the device, `device.nbytes` the memory they lie in.
+    """
+
+    def __init__(
+        self,
+        fingerprint: str,
+        budget_bytes: int | None = None,
+        *,
+        policy: Policy | None = None,
+        host_budget_bytes: int = 0,
+    ) -> None:
+        self.root = Segment((), Nothing(), None, 0, key_state(fingerprint))
+        self.fingerprint = fingerprint
         self.budget_bytes = budget_bytes
-        self.num_tokens = 0
-        self.num_bytes = 0
-        self.num_evicted = 0
+        self.host_budget_bytes = host_budget_bytes
+        self.policy: Policy = policy or LRU()
+        self.outside: Callable[[], int] = lambda: 0
+        self.device, self.host = Ledger(), Ledger()
+        self.scores = Scores()
+        self.clock = 0
+        self.num_tokens = self.num_bytes = self.peak_bytes = 0
+        self.num_evicted = self.num_offloaded = self.num_restored = self.num_recomputed = 0
         self._by_key: dict[bytes, Segment] = {}
-        self._events: list[KVEvent] = []
-        self._clock = 0
+        self._log = EventLog()
+        self._dropped = Dropped()
 
     # -- reading ---------------------------------------------------------------------------------------------------
     def match(self, tokens: Sequence[int]) -> Match:
-        """Longest held prefix of `tokens`; touches what it passes for least-recent-use."""
-        self._clock += 1
+        """Longest held prefix of `tokens`; what it passes counts as used now."""
+        self.clock += 1
         segments: list[Segment] = []
         node, at = self.root, 0
         while at < len(tokens) and (child := node.children.get(tokens[at])) is not None:
-            common = _common(child.tokens, tokens[at : at + len(child.tokens)])
-            child.used = self._clock
+            common = common_length(child.tokens, tokens[at : at + len(child.tokens)])
+            child.used = self.clock
+            child.hits += 1
             at += common
             if common < len(child.tokens):
                 return Match(tuple(segments), child, at)
@@ -87,159 +72,278 @@ class KVTree:
             node = child
         return Match(tuple(segments), None, at)
 
+    def find(self, key: bytes) -> Segment | None:
+        """The segment that ends at `key`."""
+        return self._by_key.get(key)
+
     def segments(self) -> Iterator[Segment]:
         """All segments, parents before children."""
-        stack = [self.root]
-        while stack:
-            node = stack.pop()
-            if node is not self.root:
-                yield node
-            stack.extend(node.children.values())
+        return (node for node in self.root.below() if node is not self.root)
 
     # -- writing ---------------------------------------------------------------------------------------------------
-    def insert(self, tokens: Sequence[int], cut: Callable[[int, int], Payload]) -> Segment:
-        """Hold KV of `tokens`; `cut(start, stop)` gives the payload of the part that was not held yet.
-
-        Returns the segment that ends exactly at the last token, splitting one if need be.
-        """
+    def reach(self, tokens: Sequence[int]) -> Segment:
+        """The segment that ends where the held prefix of `tokens` ends, splitting one if need be; the root for none."""
         match = self.match(tokens)
-        node = match.segments[-1] if match.segments else self.root
         if match.partial is not None:
-            node = self._split(match.partial, match.length - match.partial.start)
-        if match.length == len(tokens):
+            return self._split(match.partial, match.length - match.partial.start)
+        return match.segments[-1] if match.segments else self.root
+
+    def insert(self, tokens: Sequence[int], cut: Callable[[int, int], Payload], state: State = "device") -> Segment:
+        """Hold KV of `tokens`; `cut(start, stop)` gives the payload, in memory `state`, of what was not held yet.
+
+        Returns the segment that ends exactly at the last token, splitting one if need be. Makes no room.
+        """
+        node = self.reach(tokens)
+        if node.end == len(tokens):
             return node
-        tail = tuple(tokens[match.length :])
-        state = node.hash.copy()
-        state.update(token_bytes(tail))
-        segment = Segment(tail, cut(match.length, len(tokens)), node, node.end, state, used=self._clock)
+        if node.state == "host" and state == "device":
+            raise RuntimeError("the path has to be restored before something is held on the device below it")
+        tail = tuple(tokens[node.end :])
+        hashed = node.hash.copy()
+        hashed.update(token_bytes(tail))
+        payload = cut(node.end, len(tokens))
+        segment = Segment(tail, payload, node, node.end, hashed, used=self.clock, state=state)
         node.children[tail[0]] = segment
         self.num_tokens += len(tail)
-        self.num_bytes += segment.payload.nbytes
-        self._by_key[segment.key] = segment
-        self._events.append(KVEvent("add", segment.key, node.key, segment.end))
+        self._enter(segment)
+        self._name(segment)
+        self._dropped.returned(tokens, node.end, node.hash)
         return segment
+
+    def store(self, tokens: Sequence[int], cut: Callable[[int, int], Payload], bytes_per_token: int) -> Segment | None:
+        """Insert if there is room for it once others have left, on the device or else on the host; None if not.
+
+        `cut` gives a payload that may be part of a larger buffer: it is copied. What is held is restored if it fits.
+        """
+        end = self.reach(tokens)
+        self.pin(end)
+        try:
+            size = (len(tokens) - end.end) * bytes_per_token
+            if self.make_room(size + nbytes_in(end.path(), "host")):
+                self.restore(end)
+                return self.insert(tokens, lambda start, stop: cut(start, stop).to_device())
+            if size and Evictor(self).make_host_room(size):
+                return self.insert(tokens, lambda start, stop: cut(start, stop).to_host(), "host")
+            return None if size else end
+        finally:
+            self.unpin(end)
 
     def pin(self, segment: Segment) -> None:
         """A reader runs on this path: nothing on it may be dropped until `unpin`."""
-        for node in self._upwards(segment):
+        for node in segment.path():
             node.readers += 1
+            if node.readers == 1:
+                self._ledger(node).pin(node)
 
     def unpin(self, segment: Segment) -> None:
-        for node in self._upwards(segment):
+        for node in segment.path():
             node.readers -= 1
+            if node.readers == 0:
+                self._ledger(node).unpin(node)
 
     def release(self, key: bytes) -> None:
         """Drop the segment that ends at `key` and all below it, but for what readers hold; unknown keys are ignored."""
         segment = self._by_key.get(key)
         if segment is None:
             return
-        below = [segment]
-        for node in below:
-            below.extend(node.children.values())
-        for node in reversed(below):
-            self._drop_leaf(node)
+        for node in reversed(list(segment.below())):
+            if not node.children and not node.readers:
+                self.scores.forget(node.key)
+                self._take_out(node)
+        self._tidy()
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+    @property
+    def limit(self) -> int | None:
+        """Most bytes on the device at any time."""
+        return self.budget_bytes or None
+
+    @property
+    def host_limit(self) -> int:
+        """Most bytes on the host; an engine that keeps nothing between calls keeps nothing there."""
+        return 0 if self.budget_bytes == 0 else self.host_budget_bytes
+
+    def make_room(self, nbytes: int) -> bool:
+        """Evict until `nbytes` more fit on the device; False if they do not. Call it before every allocation of KV."""
+        if self.limit is not None:
+            self._tidy()
+            most = self.limit - self.outside() - nbytes
+            if nbytes and self.device.pinned > most:
+                return False
+            if self.device.nbytes > most:
+                self._evict_to(most - (self.limit // _SLACK if nbytes else 0))
+        self.peak_bytes = max(self.peak_bytes, self.device.nbytes + self.outside() + nbytes)
+        return True
 
     def enforce_budget(self) -> None:
-        """Drop least recently used leaves until the byte budget holds or all that is left is pinned."""
-        if self.budget_bytes is None or self.num_bytes <= self.budget_bytes:
+        """Evict until the byte budgets hold or all that is left is pinned."""
+        self._tidy()
+        if self.budget_bytes == 0:
+            self._evict_to(0)
+        else:
+            self.make_room(0)
+        evictor = Evictor(self)
+        while self.host.nbytes > self.host_limit and evictor.evict_host():
+            self._tidy()
+
+    def restore(self, segment: Segment) -> None:
+        """Bring the path to `segment` back to the device; KVBudgetError if there is no room for it."""
+        away = [node for node in segment.path() if node.state == "host"]
+        if not away:
             return
-        order = itertools.count()
-        leaves = [(s.used, -s.start, next(order), s) for s in self.segments() if not s.children]
-        heapq.heapify(leaves)
-        while leaves and self.num_bytes > self.budget_bytes:
-            leaf = heapq.heappop(leaves)[-1]
-            parent = leaf.parent
-            if not self._drop_leaf(leaf):
+        self.pin(segment)
+        try:
+            size = nbytes_in(away, "host")
+            if not self.make_room(size):
+                raise KVBudgetError(f"no room for {size} bytes to be restored")
+            for node in away:
+                self._move(node, "device")
+                self.num_restored += 1
+        finally:
+            self.unpin(segment)
+
+    def offload(self, segment: Segment) -> None:
+        """The device segment moves to host memory; nothing of the device may be below it."""
+        self._move(segment, "host")
+        self.num_evicted += 1
+        self.num_offloaded += 1
+
+    def evict(self, segment: Segment) -> None:
+        """Drop the segment and all below it; none of them may have readers."""
+        for node in reversed(list(segment.below())):
+            self.drop(node)
+
+    def detach(self, end: Segment) -> bool:
+        """Give the path to `end` memory that no other segment shares, so that its pins keep nothing else.
+
+        Parts with other readers than the caller stay, and those for whose copy there is no room. True if any moved.
+        """
+        path = end.path()
+        moved = False
+        for node in path:
+            size = node.payload.nbytes
+            alone = node.state == "host" or self.device.sharers(node) <= set(path)
+            if alone or node.readers > 1 or not self.make_room(size):
                 continue
-            self.num_evicted += 1
-            if parent is not None and parent is not self.root and not parent.children:
-                heapq.heappush(leaves, (parent.used, -parent.start, next(order), parent))
+            self._move(node, "device")
+            moved = True
+        return moved
+
+    def drop(self, segment: Segment) -> None:
+        """The leaf is evicted for good."""
+        self.num_evicted += segment.state == "device"
+        self._dropped.note(segment.key, segment.start, segment.end)
+        self._take_out(segment)
+
+    def count_recomputed(self, tokens: Sequence[int], end: Segment) -> int:
+        """Tokens behind `end` are computed now: count those that were held once and evicted."""
+        found = self._dropped.among(tokens, end.end, end.hash)
+        self.num_recomputed += found
+        return found
+
+    def note_scores(self, items: Sequence[tuple[bytes, float, int]]) -> None:
+        """(prefix key, score, depth) of judged nodes, held or not. May be called from any thread."""
+        for key, omega in self.scores.note(items).items():
+            segment = self._by_key.get(key)
+            if segment is not None:
+                segment.omega = omega
 
     # -- events and books ------------------------------------------------------------------------------------------
     def events(self) -> list[KVEvent]:
-        events, self._events = self._events, []
-        return events
+        return self._log.take()
 
     def snapshot(self) -> list[KVEvent]:
+        self._log.shown()
         return [KVEvent("add", s.key, s.parent.key if s.parent else b"", s.end) for s in self.segments()]
+
+    def memory(self) -> dict[str, int]:
+        """Counters and gauges of bytes, segments evicted, offloaded and restored, and tokens prefilled anew."""
+        return {
+            "kv_tokens": self.num_tokens,
+            "kv_bytes": self.num_bytes,
+            "kv_peak_bytes": self.peak_bytes,
+            "kv_host_bytes": self.host.nbytes,
+            "evicted": self.num_evicted,
+            "offloaded": self.num_offloaded,
+            "restored": self.num_restored,
+            "recomputed_tokens": self.num_recomputed,
+        }
 
     def check_integrity(self) -> None:
         """Raise RuntimeError if the books do not balance."""
-        tokens = nbytes = 0
-        keys = {}
-        for segment in self.segments():
-            tokens += len(segment.tokens)
-            nbytes += segment.payload.nbytes
-            keys[segment.key] = segment
-            parent = segment.parent
-            if parent is None or parent.children.get(segment.tokens[0]) is not segment or segment.start != parent.end:
-                raise RuntimeError(f"segment at {segment.start} is not linked to its parent")
-            if segment.key != _key_below(parent, segment.tokens):
-                raise RuntimeError(f"segment at {segment.start} has a key that is not its path's")
-            if segment.used > parent.used and parent is not self.root:
-                raise RuntimeError(f"segment at {segment.start} was used later than its parent")
-            if segment.readers < sum(child.readers for child in segment.children.values()):
-                raise RuntimeError(f"segment at {segment.start} has fewer readers than its children")
+        segments = list(self.segments())
+        for segment in segments:
+            check_links(segment, self.root)
+        tokens = sum(len(segment.tokens) for segment in segments)
+        nbytes = nbytes_in(segments, "device")
+        keys = {segment.key: segment for segment in segments}
         if (tokens, nbytes, keys) != (self.num_tokens, self.num_bytes, self._by_key):
             raise RuntimeError(f"books say {self.num_tokens} tokens, {self.num_bytes} bytes; held {tokens}, {nbytes}")
+        self.device.check(segment for segment in segments if segment.state == "device")
+        self.host.check(segment for segment in segments if segment.state == "host")
 
+    # -- parts -----------------------------------------------------------------------------------------------------
     def _split(self, segment: Segment, at: int) -> Segment:
         """Cut `segment` behind its first `at` tokens; returns the upper part."""
         parent = segment.parent
         if parent is None:
             raise RuntimeError("the root cannot be split")
         head, tail = segment.payload.split(at)
-        state = parent.hash.copy()
-        state.update(token_bytes(segment.tokens[:at]))
-        upper = Segment(segment.tokens[:at], head, parent, segment.start, state, readers=segment.readers)
-        upper.used = segment.used
+        hashed = parent.hash.copy()
+        hashed.update(token_bytes(segment.tokens[:at]))
+        upper = Segment(segment.tokens[:at], head, parent, segment.start, hashed, readers=segment.readers)
+        upper.used, upper.hits, upper.state = segment.used, segment.hits, segment.state
         parent.children[upper.tokens[0]] = upper
-        segment.tokens, segment.payload, segment.parent, segment.start = (
-            segment.tokens[at:],
-            tail,
-            upper,
-            upper.end,
-        )
+        self._leave(segment)
+        segment.tokens, segment.payload = segment.tokens[at:], tail
+        segment.parent, segment.start = upper, upper.end
         upper.children[segment.tokens[0]] = segment
-        self._by_key[upper.key] = upper
-        self._events.append(KVEvent("add", upper.key, parent.key, upper.end))
+        self._enter(upper)
+        self._enter(segment)
+        self._name(upper)
         return upper
 
-    def _drop_leaf(self, segment: Segment) -> bool:
-        if segment.children or segment.readers or segment.parent is None:
-            return False
+    def _name(self, segment: Segment) -> None:
+        """A new segment becomes known by its key."""
+        key, parent = segment.key, segment.parent
+        self._by_key[key] = segment
+        segment.omega = self.scores.get(key)
+        self._log.add(KVEvent("add", key, parent.key if parent else b"", segment.end))
+
+    def _take_out(self, segment: Segment) -> None:
+        if segment.parent is None or segment.children or segment.readers:
+            raise RuntimeError("only a leaf without readers can be dropped")
         del segment.parent.children[segment.tokens[0]]
         del self._by_key[segment.key]
         self.num_tokens -= len(segment.tokens)
-        self.num_bytes -= segment.payload.nbytes
-        self._events.append(KVEvent("drop", segment.key))
-        return True
+        self._leave(segment)
+        self._log.drop(segment.key)
 
-    def _upwards(self, segment: Segment) -> Iterator[Segment]:
-        node: Segment | None = segment
-        while node is not None and node is not self.root:
-            yield node
-            node = node.parent
+    def _move(self, segment: Segment, state: State) -> None:
+        payload = segment.payload.to_host() if state == "host" else segment.payload.to_device()
+        self._leave(segment)
+        segment.payload, segment.state = payload, state
+        self._enter(segment)
 
+    def _enter(self, segment: Segment) -> None:
+        self._ledger(segment).add(segment)
+        self.num_bytes += nbytes_in([segment], "device")
 
-class _Nothing:
-    """Payload of the root."""
+    def _leave(self, segment: Segment) -> None:
+        self._ledger(segment).remove(segment)
+        self.num_bytes -= nbytes_in([segment], "device")
 
-    nbytes = 0
+    def _ledger(self, segment: Segment) -> Ledger:
+        return self.device if segment.state == "device" else self.host
 
-    def split(self, at: int) -> tuple[Payload, Payload]:
-        raise RuntimeError("the root has no tokens to split")
+    def _evict_to(self, nbytes: int) -> None:
+        evictor = Evictor(self)
+        while self.device.nbytes > nbytes and evictor.evict():
+            self._tidy()
 
-
-def _key_below(parent: Segment, tokens: Sequence[int]) -> bytes:
-    state = parent.hash.copy()
-    state.update(token_bytes(tokens))
-    return state.digest()
-
-
-def _common(a: tuple[int, ...], b: Sequence[int]) -> int:
-    """Length of the common prefix."""
-    n, b = min(len(a), len(b)), tuple(b)
-    if a[:n] == b[:n]:
-        return n
-    return next(i for i in range(n) if a[i] != b[i])
+    def _tidy(self) -> None:
+        """Free what split segments waste, on either memory."""
+        outside = self.outside() if self.device.loose else 0
+        most = self.device.compact(None if self.limit is None else self.limit - outside)
+        self.peak_bytes = max(self.peak_bytes, most + outside)
+        self.host.compact(self.host_limit)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from engine import attention, kv
+from engine import attention, kv_transfer
 from engine.base import (
     BranchRequest,
     BranchResult,
@@ -22,25 +21,23 @@ from engine.base import (
     KVEvent,
     ScoreQuery,
     ScoreResult,
-    Usage,
-    flat,
     refusal,
-    without_repeated_end,
 )
+from engine.eviction import policy
 from engine.fused import fuse
 from engine.kv_tree import KVTree
 from engine.labels import Labels
 from engine.loading import load_model, pick_device, pick_dtype
-from engine.models import resolve
-from engine.packed import Feed, Forward
+from engine.models import ModelSource, resolve
+from engine.packed import Forward
 from engine.packing import is_packed, pack
 from engine.plain import PlainEngine
 from engine.scheduler import Scheduler, Ticket
+from engine.scoring import Scorer, asked_of
 from engine.selftest import kv_shape, unsupported
 from engine.tokenizer import HFCodec
 
 logger = logging.getLogger(__name__)
-SCORE_TOKENS = 512
 
 
 class UnsupportedModelError(ValueError):
@@ -63,9 +60,15 @@ def load_engine(name: str, **options: Any) -> Engine:
 
 
 class LocalEngine:
-    """One model on one device. `kv_budget_bytes` bounds what is kept between calls (None: unbounded, 0: nothing)."""
+    """One model on one device.
 
-    capabilities = frozenset({"logprobs", "confidence", "score"})
+    kv_budget_bytes: most bytes of KV on the device at any time, running rows included; None is unbounded, 0 keeps
+    nothing between calls and bounds nothing else. eviction: who goes first when bytes are short (`engine.eviction`).
+    host_budget_bytes: evicted KV kept in host memory; None is a quarter of the machine's free memory, and nothing
+    where the device is the CPU itself.
+    """
+
+    capabilities = frozenset({"logprobs", "confidence", "score", "kv_export"})
     concurrent = True
 
     def __init__(
@@ -75,6 +78,8 @@ class LocalEngine:
         fingerprint: str,
         *,
         kv_budget_bytes: int | None = None,
+        host_budget_bytes: int | None = None,
+        eviction: str = "lru",
         max_rows: int = 64,
         prefill_chunk: int = 256,
         clock: Callable[[], float] = time.monotonic,
@@ -87,11 +92,13 @@ class LocalEngine:
         if shape is None:
             raise UnsupportedModelError("it has no attention layers with key-value heads", model, codec)
         self.shape = shape
-        self.tree = KVTree(fingerprint, kv_budget_bytes)
+        on_host = _host_budget(self.device) if host_budget_bytes is None else host_budget_bytes
+        self.tree = KVTree(fingerprint, kv_budget_bytes, policy=policy(eviction), host_budget_bytes=on_host)
         self.labels = Labels.of(codec)
         self.counts: Counter[str] = Counter()
         self._forward = Forward(model, self.device, 1 if is_packed(model) else attention.MIN_ROWS)
         self._scheduler = Scheduler(self._forward, codec, self.tree, self.shape, max_rows, clock, prefill_chunk)
+        self._scorer = Scorer(self._scheduler, self.labels, clock)
         self._lock = threading.Lock()
 
     @classmethod
@@ -103,6 +110,8 @@ class LocalEngine:
         dtype: str = "auto",
         threads: int = 1,
         kv_budget_bytes: int | None = None,
+        host_budget_bytes: int | None = None,
+        eviction: str = "lru",
         max_rows: int = 64,
         fingerprint: str = "",
     ) -> LocalEngine:
@@ -116,18 +125,17 @@ class LocalEngine:
         if where.type == "cpu":
             torch.set_num_threads(threads)
         kind = pick_dtype(dtype, where)
-        model, codec = load_model(source, where, kind, attention.register()), HFCodec(source)
-        shape = kv_shape(model)
-        reason, probe = unsupported(model, shape)
-        if reason is not None or shape is None or probe is None:
-            raise UnsupportedModelError(reason or "", model, codec)
-        model = fuse(model)
-        if (difference := probe.mismatch(model, shape)) is not None:
-            logger.warning("the fused forward of %r is not used: %s", name, difference)
-            model = load_model(source, where, kind, attention.register())
-            pack(model)
+        model, codec = _checked(source, where, kind)
         name_of_kv = fingerprint or f"{source.fingerprint}:{kind}"
-        return cls(model, codec, name_of_kv, kv_budget_bytes=kv_budget_bytes, max_rows=max_rows)
+        return cls(
+            model,
+            codec,
+            name_of_kv,
+            kv_budget_bytes=kv_budget_bytes,
+            host_budget_bytes=host_budget_bytes,
+            eviction=eviction,
+            max_rows=max_rows,
+        )
 
     # -- Engine ----------------------------------------------------------------------------------------------------
     def expand(self, requests: Sequence[BranchRequest]) -> list[BranchResult]:
@@ -152,13 +160,35 @@ class LocalEngine:
         return results
 
     def score(self, queries: Sequence[ScoreQuery]) -> list[ScoreResult]:
-        """P(yes) of each query; paths are prefilled where not held, questions are read in packed batches."""
-        with self._lock:
-            results: list[ScoreResult] = []
-            for part in _portions([self._asked(query) for query in queries], SCORE_TOKENS):
-                results += self._score(part)
-            self.tree.enforce_budget()
-            return results
+        """P(yes) of each query; paths are prefilled where not held, questions are read in packed batches.
+
+        Queries that do not fit beside what runs wait for it, and nothing new starts before them.
+        """
+        waiting = asked_of(queries, self.codec)
+        results: list[ScoreResult] = []
+        closed = False
+        try:
+            while waiting:
+                with self._lock:
+                    part = self._scorer.score(waiting)
+                    results += part
+                    if not part:
+                        self._scheduler.closed += not closed
+                        closed = True
+                        self._step()
+        finally:
+            if closed:
+                with self._lock:
+                    self._scheduler.closed -= 1
+        self.counts.update(scores=sum(r.error is None for r in results), scored=sum(r.usage.scored for r in results))
+        return results
+
+    def note_scores(self, items: Sequence[tuple[bytes, float, int]]) -> None:
+        self.tree.note_scores(items)
+
+    def cancel(self, ids: Sequence[str]) -> None:
+        """End these requests at the next step, with what they have; from any thread. Unknown ids are ignored."""
+        self._scheduler.cancel(ids)
 
     def release(self, paths: Sequence[bytes]) -> None:
         with self._lock:
@@ -174,13 +204,37 @@ class LocalEngine:
             return self.tree.snapshot()
 
     def stats(self) -> dict[str, Any]:
-        held = {"kv_tokens": self.tree.num_tokens, "kv_bytes": self.tree.num_bytes, "evicted": self.tree.num_evicted}
-        return {**self.counts, **held, "device": str(self.device), "dtype": str(self.shape.dtype)}
+        return {**self.counts, **self.tree.memory(), "device": str(self.device), "dtype": str(self.shape.dtype)}
+
+    def check_integrity(self) -> None:
+        """Raise RuntimeError if the books of KV do not balance or a budget is exceeded."""
+        with self._lock:
+            self._scheduler.admission.check_integrity()
+
+    # -- moving KV -------------------------------------------------------------------------------------------------
+    def export_kv(self, key: bytes) -> bytes:
+        """KV of the whole path that ends at `key` (see `engine.base.path_keys`), as `import_kv` takes it."""
+        with self._lock:
+            end = self.tree.find(key)
+            if end is None:
+                raise ValueError(f"no KV is held for key {key.hex()}")
+            return kv_transfer.pack(self.tree, self.shape, end)
+
+    def import_kv(self, data: bytes) -> int:
+        """Hold exported KV if there is room for it; returns how many of its tokens are now held.
+
+        ValueError for KV of another model, dtype or shape.
+        """
+        with self._lock:
+            return kv_transfer.store(self.tree, self.shape, kv_transfer.unpack(data, self.tree.fingerprint, self.shape))
 
     # -- expanding -------------------------------------------------------------------------------------------------
     def _ticket(self, request: BranchRequest) -> Ticket:
         ticket = Ticket.of(request, self.clock())
-        ticket.error = refusal(self.codec, ticket.path, request.rule.max_tokens)
+        new_tokens = request.rule.max_tokens
+        ticket.error = refusal(self.codec, ticket.path, new_tokens)
+        if ticket.error is None:
+            ticket.error = self._scheduler.admission.refusal(len(ticket.path) - 1, new_tokens)
         return ticket
 
     def _step(self) -> None:
@@ -195,61 +249,24 @@ class LocalEngine:
                 expansions=1, generated=usage.generated, prefilled=usage.prefilled, reused=sum(usage.reused.values())
             )
 
-    # -- scoring ---------------------------------------------------------------------------------------------------
-    def _asked(self, query: ScoreQuery) -> _Asked:
-        path = flat(query.path)
-        tokens = without_repeated_end(self.codec, path, self.codec.encode(query.question))
-        return _Asked(query, path, tokens, refusal(self.codec, path, len(tokens)))
 
-    def _score(self, batch: Sequence[_Asked]) -> list[ScoreResult]:
-        began = self.clock()
-        feeds: list[Feed] = []
-        held = {}
-        for asked in batch:
-            if asked.error is None:
-                held[id(asked)] = self.tree.match(asked.path[:-1]).length
-                pin = self._scheduler.hold(asked.path[:-1])
-                cohort = kv.cohort(self.tree, self.shape, asked.path[:-1], 1)
-                feeds.append((cohort, [[asked.path[-1], *asked.question]], True))
-                if pin is not None:
-                    self.tree.unpin(pin)
-        logits = iter(self._forward(feeds) if feeds else ())
-        seconds = (self.clock() - began) / max(len(feeds), 1)
-        return [self._scored(asked, held.get(id(asked), 0), logits, seconds) for asked in batch]
-
-    def _scored(self, asked: _Asked, held: int, logits: Iterator[Tensor], seconds: float) -> ScoreResult:
-        if asked.error is not None:
-            return ScoreResult(asked.query.id, None, error=asked.error)
-        usage = Usage(
-            prefilled=len(asked.path) - 1 - held,
-            scored=len(asked.question) + 1,
-            reused={"exact": held},
-            held=held,
-            seconds={"score": seconds},
-        )
-        self.counts.update(scores=1, scored=usage.scored)
-        return ScoreResult(asked.query.id, self.labels.p_yes(next(logits)), usage)
+def _checked(source: ModelSource, device: torch.device, dtype: torch.dtype) -> tuple[Any, Codec]:
+    """The model, fused where that is possible, and its codec; UnsupportedModelError if the tree attention errs."""
+    model, codec = load_model(source, device, dtype, attention.register()), HFCodec(source)
+    shape = kv_shape(model)
+    reason, probe = unsupported(model, shape)
+    if reason is not None or shape is None or probe is None:
+        raise UnsupportedModelError(reason or "", model, codec)
+    model = fuse(model)
+    if (difference := probe.mismatch(model, shape)) is not None:
+        logger.warning("the fused forward of %r is not used: %s", source.name, difference)
+        model = load_model(source, device, dtype, attention.register())
+        pack(model)
+    return model, codec
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Asked:
-    """A score query in tokens, or why it is refused."""
-
-    query: ScoreQuery
-    path: tuple[int, ...]
-    question: list[int]
-    error: str | None
-
-
-def _portions(batch: Sequence[_Asked], most: int) -> Iterator[list[_Asked]]:
-    """Queries in order, as many at a time as have `most` question tokens (a single longer one goes alone)."""
-    portion: list[_Asked] = []
-    size = 0
-    for asked in batch:
-        if portion and size + len(asked.question) > most:
-            yield portion
-            portion, size = [], 0
-        portion.append(asked)
-        size += len(asked.question)
-    if portion:
-        yield portion
+def _host_budget(device: torch.device) -> int:
+    """A quarter of the machine's free memory; none of it where the device is the CPU."""
+    if device.type == "cpu":
+        return 0
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES") // 4

@@ -3,71 +3,36 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from engine import kv
-from engine.attention import Cohort
-from engine.base import BranchRequest, BranchResult, Codec, Usage, flat
+from engine.admission import Admission, Claim
+from engine.base import Codec
 from engine.decode import Lane, Row, draw_all
-from engine.kv_tree import KVTree, Segment
+from engine.kv_tree import KVTree
 from engine.packed import Feed, Forward
+from engine.ticket import Ticket
 
-
-@dataclass(slots=True, eq=False)
-class Ticket:
-    """A request under way, or its result. held: path tokens whose KV was there when it started."""
-
-    request: BranchRequest
-    path: tuple[int, ...]
-    rows: list[Row]
-    held: int = 0
-    prefilled: int = 0
-    prefill_s: float = 0.0
-    decode_s: float = 0.0
-    error: str | None = None
-    failure: BaseException | None = None
-    over: bool = False
-
-    @classmethod
-    def of(cls, request: BranchRequest, now: float) -> Ticket:
-        until = None if request.deadline_s is None else now + request.deadline_s
-        settings = (request.rule, request.temperature, request.top_p, until)
-        return cls(request, flat(request.path), [Row(stream, *settings) for stream in request.streams])
-
-    @property
-    def done(self) -> bool:
-        return self.over or self.error is not None or all(row.finish is not None for row in self.rows)
-
-    def result(self, codec: Codec) -> BranchResult:
-        if self.error is not None:
-            return BranchResult(self.request.id, error=self.error)
-        branches = tuple(row.branch(codec) for row in self.rows)
-        usage = Usage(
-            generated=sum(len(branch.token_ids) for branch in branches),
-            prefilled=self.prefilled,
-            reused={"exact": len(branches) * (len(self.path) - 1) - self.prefilled},
-            held=self.held,
-            seconds={"prefill": self.prefill_s, "decode": self.decode_s},
-        )
-        return BranchResult(self.request.id, branches, usage)
+__all__ = ["Scheduler", "Ticket"]
 
 
 @dataclass(slots=True, eq=False)
 class _Prefill:
-    """Requests with one path whose KV is being computed. pin: the held part they started from."""
+    """Rows with one path whose KV is being computed."""
 
-    tickets: list[Ticket]
-    tokens: tuple[int, ...]
-    cohort: Cohort
-    pin: Segment | None
+    rows: list[Row]
+    path: tuple[int, ...]
+    claim: Claim
 
 
 @dataclass(slots=True, eq=False)
 class Scheduler:
-    """One step at a time; not thread-safe. max_rows bounds the running rows (a single larger request may exceed it).
+    """One step at a time; not thread-safe but for `cancel`. max_rows bounds the running rows (a single larger request
+    may exceed it), the tree's budget their bytes: a request that does not fit waits, or runs in parts.
 
-    chunk: most tokens prefilled in one step, so that running rows are never stopped for long.
+    chunk: most tokens prefilled in one step, so that running rows are never stopped for long. closed: how
+    many wait for room beside the requests; nothing new starts until they got it.
     """
 
     forward: Forward
@@ -77,135 +42,197 @@ class Scheduler:
     max_rows: int
     clock: Callable[[], float]
     chunk: int = 256
+    closed: int = 0
+    admission: Admission = field(init=False)
     _waiting: deque[Ticket] = field(default_factory=deque)
     _prefill: _Prefill | None = None
     _lanes: list[Lane] = field(default_factory=list)
+    _claims: dict[Lane, Claim] = field(default_factory=dict)
     _owner: dict[Row, Ticket] = field(default_factory=dict)
+    _cancelled: deque[str] = field(default_factory=deque)
+
+    def __post_init__(self) -> None:
+        self.admission = Admission(self.tree, self.shape)
 
     def enqueue(self, ticket: Ticket) -> None:
         self._waiting.append(ticket)
 
+    def cancel(self, ids: Iterable[str]) -> None:
+        """The next step ends all rows of these requests and frees what they use; unknown ids are ignored."""
+        self._cancelled.extend(ids)
+
     def step(self) -> None:
         """Admit what fits, run the model once over a chunk of prefill and all decoding rows, let finished rows go."""
+        self._end_cancelled()
         self._admit()
+        chunk = self._chunk()
         feeds: list[Feed] = [(lane.cohort, lane.inputs(), True) for lane in self._lanes]
-        chunk: tuple[int, ...] = ()
-        if self._prefill is not None:
-            at = self._prefill.cohort.length
-            chunk = self._prefill.tokens[at : at + self.chunk]
-            feeds.append((self._prefill.cohort, [chunk], False))
+        if self._prefill is not None and self._prefill.claim.cohort is not None:
+            feeds.append((self._prefill.claim.cohort, [chunk], False))
         if not feeds:
             return
+        for lane in self._lanes:
+            self.admission.grow(lane.cohort, 1)
         began = self.clock()
         logits = self.forward(feeds)
+        feeds.clear()
         rows = [row for lane in self._lanes for row in lane.rows]
         if rows:
             draw_all(logits, rows, self.codec, self.clock())
         self._book(self.clock() - began, len(chunk), rows)
         self._leave()
-        if self._prefill is not None and self._prefill.cohort.length == len(self._prefill.tokens):
-            self._start(self._prefill)
+        self._start()
         self.tree.enforce_budget()
 
     def fail(self, error: BaseException) -> None:
         """The model raised: everything under way is lost, what is held stays."""
-        tickets = {*self._waiting, *self._owner.values(), *(self._prefill.tickets if self._prefill else ())}
-        for ticket in tickets:
+        for ticket in {*self._waiting, *self._owner.values()}:
             ticket.failure, ticket.over = error, True
-        for lane in self._lanes:
-            self._unpin(lane.pin)
-        if self._prefill is not None:
-            self._unpin(self._prefill.pin)
+        for claim in (*self._claims.values(), *([self._prefill.claim] if self._prefill else ())):
+            self.admission.leave(claim)
         self._waiting.clear()
         self._owner.clear()
+        self._claims.clear()
         self._prefill, self._lanes = None, []
 
-    def hold(self, tokens: Sequence[int]) -> Segment | None:
-        """Compute and hold the KV of `tokens` now; returns the pinned end segment (None for no tokens)."""
-        if not tokens:
-            return None
-        cohort = kv.cohort(self.tree, self.shape, tokens, 1)
-        while cohort.length < len(tokens):
-            self.forward([(cohort, [tokens[cohort.length : cohort.length + self.chunk]], False)])
-        return self._insert_pinned(tokens, cohort)
+    def compute(self, claim: Claim) -> None:
+        """Compute and hold the missing part of an admitted path now."""
+        if not claim.computing:
+            return
+        self.tree.count_recomputed(claim.path, claim.pin)
+        group = self.admission.compute(claim)
+        while group.length < len(claim.path):
+            self.forward([(group, [claim.path[group.length : group.length + self.chunk]], False)])
+        del group
+        self.admission.computed(claim)
 
     # -- admission -------------------------------------------------------------------------------------------------
     def _admit(self) -> None:
-        """Start waiting requests in order while rows are free; one path at a time is prefilled."""
-        while self._waiting and self._prefill is None:
-            running = sum(len(lane.rows) for lane in self._lanes)
+        """Start waiting requests in order while rows and bytes are free; one path at a time is prefilled."""
+        while self._waiting and self._prefill is None and not self.closed:
             first = self._waiting[0]
-            if running and running + len(first.rows) > self.max_rows:
+            if first.done:
+                self._waiting.popleft()
+                continue
+            running = sum(len(lane.rows) for lane in self._lanes)
+            if running and running + len(first.unstarted) > self.max_rows:
                 return
-            self._open(self._take_alike(first, self.max_rows - running))
+            if not self._open(self._alike(first, self.max_rows - running)):
+                return
 
-    def _take_alike(self, first: Ticket, room: int) -> list[Ticket]:
+    def _alike(self, first: Ticket, room: int) -> list[Ticket]:
         """`first` and the waiting requests with its path, so that their rows share one cohort."""
-        taken: list[Ticket] = []
-        for ticket in list(self._waiting):
-            if ticket is first or (ticket.path == first.path and len(ticket.rows) <= room):
-                taken.append(ticket)
-                room -= len(ticket.rows)
+        found: list[Ticket] = []
+        for ticket in self._waiting:
+            alike = ticket.path == first.path and not ticket.done and len(ticket.unstarted) <= room
+            if ticket is first or alike:
+                found.append(ticket)
+                room -= len(ticket.unstarted)
+        return found
+
+    def _open(self, tickets: Sequence[Ticket]) -> bool:
+        """Admit as many rows of these tickets as fit; False if they have to wait."""
+        first = tickets[0]
+        rows = [row for ticket in tickets for row in ticket.unstarted]
+        longest = max(row.rule.max_tokens for row in rows)
+        least = -(-len(first.unstarted) // 2)
+        claim = self.admission.admit(first.path[:-1], longest, len(rows), least)
+        if claim is None:
+            if not self.admission.claims:
+                first.error = self.admission.refusal(len(first.path) - 1, longest) or "no room for its KV"
+            return not self.admission.claims
+        started = rows[: claim.rows]
+        self._take(tickets, claim)
+        first.prefilled += len(claim.path) - claim.pin.end
+        if claim.computing:
+            self.tree.count_recomputed(claim.path, claim.pin)
+            self.admission.compute(claim)
+            self._prefill = _Prefill(started, first.path, claim)
+        else:
+            self._join(started, first.path, claim)
+        return True
+
+    def _take(self, tickets: Sequence[Ticket], claim: Claim) -> None:
+        """The first rows of these tickets start, as many as were admitted."""
+        count = claim.rows
+        for ticket in tickets:
+            taken, ticket.unstarted = ticket.unstarted[:count], ticket.unstarted[count:]
+            count -= len(taken)
+            if not taken:
+                break
+            if ticket.held is None:
+                ticket.held = claim.pin.end if ticket is tickets[0] else len(claim.path)
+            self._owner.update(dict.fromkeys(taken, ticket))
+            if not ticket.unstarted:
                 self._waiting.remove(ticket)
-        return taken
 
-    def _open(self, tickets: list[Ticket]) -> None:
-        tokens = tickets[0].path[:-1]
-        match = self.tree.match(tokens)
-        tickets[0].held, tickets[0].prefilled = match.length, len(tokens) - match.length
-        for ticket in tickets[1:]:
-            ticket.held = len(tokens)
-        if match.length == len(tokens):
-            self._join(tickets, self.hold(tokens))
+    def _chunk(self) -> tuple[int, ...]:
+        if self._prefill is None or self._prefill.claim.cohort is None:
+            return ()
+        at = self._prefill.claim.cohort.length
+        return self._prefill.path[at : min(at + self.chunk, len(self._prefill.path) - 1)]
+
+    def _start(self) -> None:
+        """Rows whose path is computed begin to decode."""
+        prefill = self._prefill
+        if prefill is None or prefill.claim.cohort is None or prefill.claim.cohort.length < len(prefill.claim.path):
             return
-        pin = match.partial or (match.segments[-1] if match.segments else None)
-        if pin is not None:
-            self.tree.pin(pin)
-        self._prefill = _Prefill(tickets, tokens, kv.cohort(self.tree, self.shape, tokens, 1), pin)
-
-    def _start(self, prefill: _Prefill) -> None:
-        pin = self._insert_pinned(prefill.tokens, prefill.cohort)
-        self._unpin(prefill.pin)
         self._prefill = None
-        self._join(prefill.tickets, pin)
+        self.admission.computed(prefill.claim)
+        self._join(prefill.rows, prefill.path, prefill.claim)
 
-    def _join(self, tickets: Sequence[Ticket], pin: Segment | None) -> None:
-        path = tickets[0].path
-        rows = [row for ticket in tickets for row in ticket.rows]
-        self._owner.update({row: ticket for ticket in tickets for row in ticket.rows})
-        self._lanes.append(Lane(kv.cohort(self.tree, self.shape, path[:-1], len(rows)), rows, path, pin))
+    def _join(self, rows: list[Row], path: tuple[int, ...], claim: Claim) -> None:
+        claim.rows = len(rows)
+        lane = Lane(self.admission.run(claim), rows, path, claim.pin)
+        self._lanes.append(lane)
+        self._claims[lane] = claim
 
     # -- finishing -------------------------------------------------------------------------------------------------
-    def _leave(self) -> None:
-        """Store the KV of finished rows in the tree, once, and let them go."""
+    def _end_cancelled(self) -> None:
+        ids = {self._cancelled.popleft() for _ in range(len(self._cancelled))}
+        if not ids:
+            return
+        for ticket in {*self._waiting, *self._owner.values()}:
+            if ticket.request.id in ids:
+                ticket.cancel()
+        self._waiting = deque(ticket for ticket in self._waiting if not ticket.done)
+        self._leave(store=False)
+        prefill = self._prefill
+        if prefill is not None:
+            for row in [row for row in prefill.rows if row.finish is not None]:
+                prefill.rows.remove(row)
+                del self._owner[row]
+            prefill.claim.rows = len(prefill.rows)
+            if not prefill.rows:
+                self.admission.leave(prefill.claim)
+                self._prefill = None
+
+    def _leave(self, store: bool = True) -> None:
+        """Let finished rows go; their KV is stored in the tree, once, if there is room for it."""
         for lane in self._lanes:
-            if all(row.finish is None for row in lane.rows):
+            finished = [i for i, row in enumerate(lane.rows) if row.finish is not None]
+            if not finished:
                 continue
-            for i, row in enumerate(lane.rows):
-                if row.finish is not None:
-                    self._store((*lane.path, *row.tokens[:-1]), lane.cohort, i)
-                    del self._owner[row]
+            for i in finished:
+                if store:
+                    self._store(lane, i)
+                del self._owner[lane.rows[i]]
+            self.admission.shrink(lane.cohort, len(lane.rows) - len(finished))
             lane.keep_running()
+            self._claims[lane].rows = len(lane.rows)
             if not lane.rows:
-                self._unpin(lane.pin)
+                self.admission.leave(self._claims.pop(lane))
         self._lanes = [lane for lane in self._lanes if lane.rows]
 
-    def _store(self, tokens: Sequence[int], cohort: Cohort, row: int) -> Segment:
-        return self.tree.insert(tokens, lambda start, stop: kv.row_payload(cohort, row, start, stop))
-
-    def _insert_pinned(self, tokens: Sequence[int], cohort: Cohort) -> Segment:
-        segment = self._store(tokens, cohort, 0)
-        self.tree.pin(segment)
-        return segment
-
-    def _unpin(self, segment: Segment | None) -> None:
-        if segment is not None:
-            self.tree.unpin(segment)
+    def _store(self, lane: Lane, i: int) -> None:
+        tokens = (*lane.path, *lane.rows[i].tokens[:-1])
+        cut = lambda start, stop: kv.row_payload(lane.cohort, i, start, stop)  # noqa: E731
+        self.tree.store(tokens, cut, self.shape.bytes_per_token)
 
     def _book(self, seconds: float, prefilled: int, rows: Sequence[Row]) -> None:
         """Share a step's seconds among its tokens, so that all shares add up to the engine's time."""
         each = seconds / max(prefilled + len(rows), 1)
         if self._prefill is not None:
-            self._prefill.tickets[0].prefill_s += each * prefilled
+            self._owner[self._prefill.rows[0]].prefill_s += each * prefilled
         for row in rows:
             self._owner[row].decode_s += each

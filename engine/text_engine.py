@@ -20,6 +20,7 @@ from engine.base import (
     Usage,
     flat,
 )
+from engine.eviction import policy
 from engine.kv_tree import KVTree, Payload
 from engine.tokenizer import ByteCodec
 
@@ -37,8 +38,21 @@ class CountedKV:
     def nbytes(self) -> int:
         return self.tokens * self.bytes_per_token
 
+    @property
+    def store(self) -> tuple[int, int]:
+        return id(self), self.nbytes
+
     def split(self, at: int) -> tuple[Payload, Payload]:
         return CountedKV(at, self.bytes_per_token), CountedKV(self.tokens - at, self.bytes_per_token)
+
+    def copy(self) -> Payload:
+        return replace(self)
+
+    def to_host(self) -> Payload:
+        return replace(self)
+
+    def to_device(self) -> Payload:
+        return replace(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +84,14 @@ class TextEngine:
         latency: Latency | None = None,
         sleep: Callable[[float], None] | None = None,
         kv_budget_bytes: int | None = None,
+        host_budget_bytes: int = 0,
+        eviction: str = "lru",
         bytes_per_token: int = 1024,
         context_length: int = 32768,
         fingerprint: str = "text",
     ) -> None:
         self.codec = ByteCodec(context_length)
-        self.tree = KVTree(fingerprint, kv_budget_bytes)
+        self.tree = KVTree(fingerprint, kv_budget_bytes, policy=policy(eviction), host_budget_bytes=host_budget_bytes)
         self.latency = latency or Latency()
         self.sleep = sleep
         self.bytes_per_token = bytes_per_token
@@ -111,8 +127,7 @@ class TextEngine:
         results = []
         for query in queries:
             tokens = flat(query.path)[:-1]
-            held = self.tree.match(tokens).length
-            self._hold(tokens)
+            held = self._compute(tokens)
             scored = len(self.codec.encode(query.question)) + 1
             usage = Usage(prefilled=len(tokens) - held, scored=scored, reused={"exact": held}, held=held)
             results.append(ScoreResult(query.id, self.judge(self._texts(query.path), query.question), usage))
@@ -125,6 +140,9 @@ class TextEngine:
         for key in paths:
             self.tree.release(key)
 
+    def note_scores(self, items: Sequence[tuple[bytes, float, int]]) -> None:
+        self.tree.note_scores(items)
+
     def events(self) -> list[KVEvent]:
         return self.tree.events()
 
@@ -132,7 +150,7 @@ class TextEngine:
         return self.tree.snapshot()
 
     def stats(self) -> dict[str, Any]:
-        return {**self.counts, "kv_tokens": self.tree.num_tokens, "kv_bytes": self.tree.num_bytes}
+        return {**self.counts, **self.tree.memory()}
 
     # -- parts -----------------------------------------------------------------------------------------------------
     def _prefill(self, request: BranchRequest) -> Usage | BranchResult:
@@ -141,8 +159,7 @@ class TextEngine:
         if len(path) + request.rule.max_tokens > self.codec.context_length:
             limit = self.codec.context_length
             return BranchResult(request.id, error=f"path of {len(path)} tokens exceeds the context of {limit}")
-        held = self.tree.match(path[:-1]).length
-        self._hold(path[:-1])
+        held = self._compute(path[:-1])
         prefilled = len(path) - 1 - held
         reused = len(request.streams) * (len(path) - 1) - prefilled
         self.counts.update(expansions=1, prefilled=prefilled, reused=reused)
@@ -177,9 +194,18 @@ class TextEngine:
         confidence = 0.5 + (stream % 1000) / 2000
         return Branch(tokens, text, finish, -0.1 * len(tokens), confidence)
 
+    def _compute(self, tokens: Sequence[int]) -> int:
+        """Prefill a path; returns how many of its tokens were held."""
+        end = self.tree.reach(tokens)
+        held = end.end
+        self.tree.count_recomputed(tokens, end)
+        self._hold(tokens)
+        return held
+
     def _hold(self, tokens: Sequence[int]) -> None:
-        if tokens:
-            self.tree.insert(tokens, lambda start, stop: CountedKV(stop - start, self.bytes_per_token))
+        """Hold what there is room for; the books bound what is kept, a call's own rows take no room."""
+        cut = lambda start, stop: CountedKV(stop - start, self.bytes_per_token)  # noqa: E731
+        self.tree.store(tokens, cut, self.bytes_per_token)
 
     def _texts(self, path: Sequence[Sequence[int]]) -> tuple[str, ...]:
         return tuple(self.codec.decode(segment) for segment in path)

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 import yaml
 
-from orchestrator.config import Config, UsageError, read_yaml
+from orchestrator.config import TEXT_KEYS, Config, UsageError, read_yaml
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
-SOME_FAILED, USAGE, NOTHING_RAN = 1, 2, 3
+SOME_FAILED, USAGE, NOTHING_RAN, INTERRUPTED = 1, 2, 3, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point of `rksc` and `python -m orchestrator`."""
-    app(list(arguments) if arguments is not None else None)
+    """Entry point of `rksc`, `python -m orchestrator` and `solve.py`."""
+    try:
+        app(list(arguments) if arguments is not None else None)
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED) from None
 
 
 @app.callback()
@@ -108,22 +111,23 @@ def _solve(
     problems = read_problems(argument, kind)[:limit]
     from orchestrator.orchestrator import Orchestrator
     from orchestrator.progress import Progress
-    from orchestrator.render import render
+    from orchestrator.render import printable, render
 
     progress = Progress(len(problems))
-    with Orchestrator(**values) as orchestrator, nullcontext() if quiet else progress:
+    errors: list[str] = []
+    out = sys.stdout
+    # Ray prints messages of its own on standard output, which belongs to the results.
+    shown = contextlib.nullcontext() if quiet else progress
+    with contextlib.redirect_stdout(sys.stderr), Orchestrator(**values) as orchestrator, shown:
         sink = None if quiet else progress.on_event
-        results = orchestrator.solve_many(problems, strategy, budget=budget, seed=seed, on_event=sink, **options)
-    for result in results:
-        if as_json:
-            print(json.dumps(result.to_json(), ensure_ascii=False))
-        else:
-            print(render(result))
-    failed = sum(result.error is not None for result in results)
-    for result in results:
-        if result.error is not None:
-            print(f"error: problem {result.problem.id}: {result.error[:500]}", file=sys.stderr)
-    return 0 if not failed else SOME_FAILED if failed < len(results) else NOTHING_RAN
+        for result in orchestrator.solve_each(problems, strategy, budget=budget, seed=seed, on_event=sink, **options):
+            text = json.dumps(result.to_json(), ensure_ascii=False, allow_nan=False) if as_json else render(result)
+            print(text, file=out, flush=True)
+            if result.error is not None:
+                errors.append(f"error: problem {result.problem.id}: {printable(result.error[:500])}")
+    for error in errors:
+        print(error, file=sys.stderr)
+    return 0 if not errors else SOME_FAILED if len(errors) < len(problems) else NOTHING_RAN
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:
@@ -137,8 +141,12 @@ def _pairs(texts: Sequence[str], flag: str) -> dict[str, Any]:
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise UsageError(f"{flag} takes key=value, got {text!r}")
+        name = key.replace("-", "_")
+        if flag == "--set" and name in TEXT_KEYS:
+            pairs[name] = value
+            continue
         try:
-            pairs[key.replace("-", "_")] = yaml.safe_load(value)
+            pairs[name] = yaml.safe_load(value)
         except yaml.YAMLError:
             raise UsageError(f"{flag} {key}: {value!r} is not a YAML value") from None
     return pairs

@@ -7,6 +7,7 @@ import math
 import os
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -63,9 +64,7 @@ class RayCluster:
     def _connect(self, config: Config) -> None:
         """Attach to a running cluster, else start Ray here, but not for GPUs that this machine lacks."""
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-        try:
-            ray.init(address="auto", **quiet)
-        except ConnectionError:
+        if not _attached(quiet):
             if config.gpus_per_engine or config.device.startswith("cuda"):
                 require_local_gpus(config, config.engines if isinstance(config.engines, int) else 1)
             ray.init(address="local", include_dashboard=False, object_store_memory=_LOCAL_OBJECT_STORE, **quiet)
@@ -104,3 +103,19 @@ def _auto(gpus: float, each: float, cpus: float) -> int:
 def _resources() -> dict[str, float]:
     resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     return resources
+
+
+def _attached(quiet: dict[str, Any]) -> bool:
+    """Connect to the cluster that RAY_ADDRESS or `ray start` on this machine names, as `ray.init()` would.
+
+    Another program's private Ray is left alone: it ends with that program. (address="auto" would find it.)
+    """
+    started = Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray" / "ray_current_cluster"
+    if not os.environ.get("RAY_ADDRESS") and not started.is_file():
+        return False
+    try:
+        ray.init(**quiet)
+    except ConnectionError:
+        logger.warning("no Ray cluster answers at the address given; starting one on this machine")
+        return False
+    return True

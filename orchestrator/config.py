@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -25,6 +26,8 @@ class Config(BaseModel):
     engines: engine actors, "auto" is one per GPU or up to two CPU engines. gpus_per_engine: GPUs (or a share) each;
     None takes one where the cluster has GPUs. threads: CPU threads per engine. wait_for_resources_s: how long an
     autoscaling cluster may take to bring what is asked for. step_*: where a step ends (see `search.types.Boundary`).
+    kv_budget_bytes: most bytes of KV on an engine's device, None is unbounded, 0 keeps nothing between calls; eviction:
+    what goes first when they are short (`engine.eviction`).
     rows_per_engine: sample rows that fill an engine, None takes 2 on CPUs and 16 on GPUs. concurrency: problems
     searched at once. capacity: orders one strategy may have in flight. verifier: who scores nodes, for strategies
     that ask.
@@ -41,6 +44,7 @@ class Config(BaseModel):
     gpus_per_engine: float | None = Field(None, ge=0)
     wait_for_resources_s: float = Field(0.0, ge=0)
     kv_budget_bytes: int | None = Field(None, ge=0)
+    eviction: Literal["lru", "omega", "value"] = "lru"
     max_rows: int = Field(64, ge=1)
     rows_per_engine: int | None = Field(None, ge=1)
     simulated: dict[str, Any] = Field(default_factory=dict)
@@ -71,6 +75,13 @@ class Config(BaseModel):
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"][:1])
             raise UsageError(f"config {where}={first['input']!r} is not valid: {first['msg']}") from None
+        if config.step_regex is not None:
+            try:
+                re.compile(config.step_regex)
+            except re.error as error:
+                raise UsageError(f"config step_regex={config.step_regex!r} is no regular expression: {error}") from None
+        if isinstance(values.get("engines"), bool):
+            raise UsageError("config engines takes a whole number or 'auto', got a truth value")
         if isinstance(config.engines, int) and config.engines < 1:
             raise UsageError(f"config engines={config.engines} is not valid: at least 1, or 'auto'")
         return config
@@ -88,9 +99,14 @@ class Config(BaseModel):
             dtype=self.dtype,
             threads=self.threads,
             kv_budget_bytes=self.kv_budget_bytes,
+            eviction=self.eviction,
             max_rows=self.max_rows,
             options=tuple(sorted(self.simulated.items())),
         )
+
+
+TEXT_KEYS = frozenset(name for name, field in Config.model_fields.items() if field.annotation is str)
+"""Keys whose values are plain texts, whatever they look like."""
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

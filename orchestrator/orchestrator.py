@@ -6,6 +6,7 @@ import asyncio
 import queue
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
 from functools import cached_property
 from types import TracebackType
 from typing import Any, TypeVar
@@ -13,7 +14,6 @@ from typing import Any, TypeVar
 from actors.dispatcher import Dispatcher
 from actors.spec import EngineSpec
 from engine.base import Codec
-from engine.models import ModelNotFoundError
 from orchestrator.config import Config, UsageError
 from orchestrator.pool import start_pool
 from search.budget import Budget
@@ -28,7 +28,6 @@ from search.verifiers.function import Confidence, FunctionVerifier
 from search.verifiers.self_evaluation import SelfEvaluation
 
 SolveResult = SearchResult
-VerifierLike = Verifier | Callable[[str, str], float] | None
 BudgetLike = Budget | Mapping[str, float] | None
 T = TypeVar("T")
 
@@ -42,24 +41,26 @@ class Orchestrator:
     Use as a context manager, or call `close`. Errors the user can mend are `UsageError`s (a ValueError).
     """
 
-    def __init__(self, *, engine: Callable[[], Any] | None = None, verifier: Any = None, **options: Any) -> None:
-        named = {"verifier": verifier} if isinstance(verifier, str) else {}
-        self.config = Config.create(**named, **options)
-        self._verifier: VerifierLike = None if isinstance(verifier, str) else verifier
-        spec = self.config.spec
-        self.spec = spec if engine is None else EngineSpec(model="factory", factory=engine)
+    def __init__(
+        self, *, engine: Callable[[], Any] | None = None, verifier: Any = "self_evaluation", **options: Any
+    ) -> None:
+        named = verifier if isinstance(verifier, str) else "none"
+        self.config = Config.create(verifier=named, **options)
+        self._verifier = _own_verifier(verifier)
+        if engine is not None and not callable(engine):
+            raise UsageError(f"engine takes a function that builds an engine, got {engine!r}; use model= for a name")
+        self.spec = self.config.spec if engine is None else EngineSpec(model="factory", factory=engine)
         self._prompt = ChatPrompt(self.config.system, self.config.instruction)
         self._pool: Dispatcher | None = None
         self._close_pool: Callable[[], None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._starting = threading.Lock()
+        self._starting = threading.RLock()
         self.failures: list[tuple[str, str]] = []
-        if engine is None:
-            try:
-                _ = self.spec.source
-            except ModelNotFoundError as error:
-                raise UsageError(str(error)) from None
+        try:
+            self.spec.check()
+        except ValueError as error:
+            raise UsageError(str(error)) from None
 
     # -- solving ---------------------------------------------------------------------------------------------------
     def solve(
@@ -86,9 +87,35 @@ class Orchestrator:
         on_event: EventSink | None = None,
         **options: Any,
     ) -> list[SolveResult]:
-        """Solve several problems, `concurrency` at a time; results in order. The budget holds for each problem."""
+        """Solve several problems, `concurrency` at a time; results in order. The budget holds for each problem.
+
+        A problem whose search breaks has a result with `error` set; the others are not touched.
+        """
+        return list(self.solve_each(problems, strategy, budget=budget, seed=seed, on_event=on_event, **options))
+
+    def solve_each(
+        self,
+        problems: Sequence[str | Problem],
+        strategy: str | Strategy = "tot",
+        *,
+        budget: BudgetLike = None,
+        seed: int = 0,
+        on_event: EventSink | None = None,
+        **options: Any,
+    ) -> Iterator[SolveResult]:
+        """As `solve_many`, but each result as soon as it and all before it are there."""
         search = self.prepare(problems, strategy, budget=budget, seed=seed, on_event=on_event, **options)
-        return self._run(search.all())
+        futures = [self._submit(search.one(problem)) for problem in search.problems]
+
+        def results() -> Iterator[SolveResult]:
+            try:
+                for future in futures:
+                    yield self._wait(future)
+            finally:
+                for future in futures:
+                    future.cancel()
+
+        return results()
 
     def stream(
         self,
@@ -99,18 +126,15 @@ class Orchestrator:
         seed: int = 0,
         **options: Any,
     ) -> Iterator[Event | SolveResult]:
-        """Events as they happen, the result last."""
+        """Events as they happen, the result last; what is wrong with the input is raised at once.
+
+        Leaving the iteration early ends the search.
+        """
         events: queue.SimpleQueue[Event | SolveResult | BaseException] = queue.SimpleQueue()
         search = self.prepare([problem], strategy, budget=budget, seed=seed, on_event=events.put, **options)
-        future = asyncio.run_coroutine_threadsafe(search.one(search.problems[0]), self._running_loop())
-        future.add_done_callback(lambda f: events.put(f.exception() or f.result()))
-        while True:
-            item = events.get()
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-            if isinstance(item, SearchResult):
-                return
+        future = self._submit(search.one(search.problems[0]))
+        future.add_done_callback(lambda f: events.put(_outcome(f)))
+        return _drain(events, future)
 
     def prepare(
         self,
@@ -123,9 +147,12 @@ class Orchestrator:
         **options: Any,
     ) -> _Prepared:
         """Check everything that can be checked without an engine, then return the searches, not yet started."""
+        self._refuse_own_thread("solve")
+        if isinstance(problems, str):
+            raise UsageError("several problems are a list of texts, not one text; use solve for one")
         try:
-            chosen = registry.create(strategy, **options) if isinstance(strategy, str) else strategy
-            limits = budget if isinstance(budget, Budget) else Budget.from_mapping(budget or {})
+            chosen = _strategy(strategy, options)
+            limits = budget if isinstance(budget, Budget) else Budget.from_mapping({} if budget is None else budget)
             checked = [p if isinstance(p, Problem) else Problem(p, kind=self.config.kind) for p in problems]
             validate(self.spec.capabilities, chosen, self._verifier_for(chosen, _NoPool()))
             self._check_lengths(checked, chosen)
@@ -158,16 +185,27 @@ class Orchestrator:
 
     def close(self) -> None:
         """Stop the engines this object started. May be called twice."""
-        if self._loop is not None and self._pool is not None:
-            self._loop.call_soon_threadsafe(self._pool.close)
-        if self._close_pool is not None:
-            self._close_pool()
-        self._pool = self._close_pool = None
-        if self._loop is not None and self._thread is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
+        self._refuse_own_thread("close")
+        with self._starting:
+            if self._loop is not None and self._thread is not None:
+                asyncio.run_coroutine_threadsafe(self._wind_up(), self._loop).result()
+            if self._close_pool is not None:
+                self._close_pool()
+            self._pool = self._close_pool = None
+            if self._loop is not None and self._thread is not None:
+                self._loop.call_soon_threadsafe(self._loop.stop)
+                self._thread.join()
+                self._loop.close()
             self._loop = self._thread = None
+
+    async def _wind_up(self) -> None:
+        """Cancel what runs, so that nobody waits for it for ever."""
+        if self._pool is not None:
+            self._pool.close()
+        running = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
     def __enter__(self) -> Orchestrator:
         return self
@@ -198,9 +236,8 @@ class Orchestrator:
     def _verifier_for(self, strategy: Strategy, pool: Pool) -> Verifier | None:
         if not strategy.judges:
             return None
-        given = self._verifier
-        if given is not None:
-            return FunctionVerifier(given) if callable(given) else given
+        if self._verifier is not None:
+            return self._verifier
         named: dict[str, Verifier | None] = {"self_evaluation": SelfEvaluation(pool), "confidence": Confidence()}
         return named.get(self.config.verifier)
 
@@ -222,19 +259,31 @@ class Orchestrator:
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         """An event loop in a thread of its own, so that calls work inside notebooks and servers too."""
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=self._loop.run_forever, name="orchestrator", daemon=True)
-            self._thread.start()
-        return self._loop
+        with self._starting:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._loop.run_forever, name="orchestrator", daemon=True)
+                self._thread.start()
+            return self._loop
+
+    def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(work, self._running_loop())
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        future = asyncio.run_coroutine_threadsafe(work, self._running_loop())
+        return self._wait(self._submit(work))
+
+    def _wait(self, future: Future[T]) -> T:
         try:
             return future.result()
+        except CancelledError:
+            raise RuntimeError("the orchestrator was closed while it was solving") from None
         except BaseException:
             future.cancel()
             raise
+
+    def _refuse_own_thread(self, what: str) -> None:
+        if threading.current_thread() is self._thread:
+            raise RuntimeError(f"{what} cannot be called from an event callback: it would wait for itself")
 
 
 class _Prepared:
@@ -254,11 +303,12 @@ class _Prepared:
         self._slots = asyncio.Semaphore(owner.config.concurrency)
 
     async def one(self, problem: Problem) -> SolveResult:
+        """A search that breaks (a strategy or callback of the user's that raises) is a failed result."""
         async with self._slots:
-            return await self._search.run(problem)
-
-    async def all(self) -> list[SolveResult]:
-        return list(await asyncio.gather(*(self.one(problem) for problem in self.problems)))
+            try:
+                return await self._search.run(problem)
+            except (Exception, SystemExit, KeyboardInterrupt) as error:
+                return self._search.broken(problem, error)
 
 
 class _NoPool:
@@ -266,3 +316,48 @@ class _NoPool:
 
     def __getattr__(self, name: str) -> Any:
         raise RuntimeError("engines are not started yet")
+
+
+def _strategy(strategy: str | Strategy, options: Mapping[str, Any]) -> Strategy:
+    """A strategy by name with options, or an object of the user's that has its own."""
+    if isinstance(strategy, str):
+        return registry.create(strategy, **options)
+    if options:
+        raise ValueError(f"options {sorted(options)} go with a strategy's name; a strategy object has its own")
+    missing = [name for name in ("name", "ask", "tell", "answer", "judges", "needs") if not hasattr(strategy, name)]
+    if isinstance(strategy, type) or missing:
+        raise ValueError(f"strategy must be a name or a strategy object, got {strategy!r}; names: {registry.names()}")
+    return strategy
+
+
+def _own_verifier(verifier: Any) -> Verifier | None:
+    """A verifier object from what the user gave; None for a name (the configuration knows it) or None."""
+    if verifier is None or isinstance(verifier, str):
+        return None
+    if hasattr(verifier, "score") and hasattr(verifier, "needs"):
+        own: Verifier = verifier
+        return own
+    if callable(verifier):
+        return FunctionVerifier(verifier)
+    raise UsageError(f"verifier takes a name, a callable (problem, text) -> score, or a Verifier, got {verifier!r}")
+
+
+def _outcome(future: Future[SolveResult]) -> SolveResult | BaseException:
+    if future.cancelled():
+        return RuntimeError("the orchestrator was closed while it was solving")
+    return future.exception() or future.result()
+
+
+def _drain(
+    events: queue.SimpleQueue[Event | SolveResult | BaseException], future: Future[SolveResult]
+) -> Iterator[Event | SolveResult]:
+    try:
+        while True:
+            item = events.get()
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+            if isinstance(item, SearchResult):
+                return
+    finally:
+        future.cancel()

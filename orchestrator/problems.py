@@ -8,30 +8,45 @@ from pathlib import Path
 from orchestrator.config import UsageError
 from search.types import Problem
 
-_LONGEST_PATH = 1024
+_FILES = (".txt", ".jsonl")
+_NOT_TEXTS = (*_FILES, ".json", ".csv", ".tsv", ".yaml", ".yml", ".md", ".gz", ".parquet")
 
 
 def read_problems(argument: str, kind: str = "auto") -> list[Problem]:
     """One problem from a text or text file, or a problem per line of a JSONL file; UsageError tells what is wrong."""
     if not argument.strip():
         raise UsageError("problem is empty: give a text, or the path of a .txt or .jsonl file")
-    path = Path(argument) if len(argument) < _LONGEST_PATH and "\n" not in argument else None
-    if path is None or not path.is_file():
-        if path is not None and path.suffix in (".txt", ".jsonl"):
-            raise UsageError(f"no such file: {argument!r}")
+    path = _path(argument)
+    if path is None:
         return [_problem(argument, "", kind, None, "problem")]
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"file {argument!r} is not UTF-8 text (byte {error.start})") from None
     except OSError as error:
         raise UsageError(f"file {argument!r} cannot be read: {error.strerror}") from None
     if path.suffix == ".jsonl":
-        rows = [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
+        rows = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
         if not rows:
             raise UsageError(f"file {argument!r} has no rows")
         return [_row(line, f"{argument}:{n}", kind) for n, line in rows]
     return [_problem(text, "", kind, None, f"file {argument!r}")]
+
+
+def _path(argument: str) -> Path | None:
+    """The file that is meant, or None for a text; something that looks like a file but is none is refused."""
+    path = Path(argument)
+    try:
+        is_file, is_folder = path.is_file(), path.is_dir()
+    except (OSError, ValueError):  # too long for a path, or with a zero byte: a text
+        return None
+    if is_file:
+        return path
+    if is_folder:
+        raise UsageError(f"{argument!r} is a folder; give a text, or a {' or '.join(_FILES)} file")
+    if path.suffix.lower() in _NOT_TEXTS and not any(c.isspace() for c in argument):
+        raise UsageError(f"no such file: {argument!r}")
+    return None
 
 
 def _row(line: str, where: str, kind: str) -> Problem:
@@ -42,12 +57,16 @@ def _row(line: str, where: str, kind: str) -> Problem:
     text = row.get("question", row.get("problem")) if isinstance(row, dict) else None
     if not isinstance(text, str):
         raise UsageError(f"{where} needs a text under 'question' (or 'problem')")
-    reference = row.get("answer")
-    return _problem(text, str(row.get("id", "")), kind, None if reference is None else str(reference), where)
+    row_id, reference = row.get("id"), row.get("answer")
+    name = "" if row_id is None else str(row_id)
+    return _problem(text, name, kind, None if reference is None else str(reference), where)
 
 
 def _problem(text: str, problem_id: str, kind: str, reference: str | None, where: str) -> Problem:
     try:
+        text.encode()
         return Problem(text, problem_id, kind, reference)
+    except UnicodeEncodeError:
+        raise UsageError(f"{where}: the text holds half a surrogate pair and cannot be written as UTF-8") from None
     except ValueError as error:
         raise UsageError(f"{where}: {error}") from None

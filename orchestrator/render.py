@@ -11,11 +11,11 @@ _WIDTH = 76
 def render(result: SearchResult) -> str:
     """What `solve` prints on standard output without `--json`."""
     lines = ["tree:", *tree_lines(result.tree, result.node_id), "", cost_line(result)]
-    lines += [f"warning: {text}" for text in result.warnings]
+    lines += [f"warning: {printable(text)}" for text in result.warnings]
     if result.error is not None:
-        lines.append(f"error: {result.error}")
+        lines.append(f"error: {printable(result.error)}")
     state = "" if result.complete else " (best partial path, not complete)"
-    lines.append(f"answer: {result.answer if result.answer is not None else 'none'}{state}")
+    lines.append(f"answer: {printable(result.answer) if result.answer is not None else 'none'}{state}")
     return "\n".join(lines)
 
 

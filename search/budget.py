@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 
@@ -24,12 +25,20 @@ class Budget:
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if value is not None and value <= 0:
+            if value is None:
+                continue
+            number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+            if not number or (name != "seconds" and value != int(value)):
+                kind = "a finite number" if name == "seconds" else "a whole number"
+                raise ValueError(f"budget {name} must be {kind}, got {value!r}")
+            if value <= 0:
                 raise ValueError(f"budget {name} must be positive, got {value}")
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, float]) -> Budget:
         """Budget from keyword-like values; an unknown name is refused with the choices."""
+        if not isinstance(values, Mapping):
+            raise ValueError(f"budget must be a mapping such as {{'tokens': 1000}}, got {values!r}")
         known = [f.name for f in fields(cls)]
         for name in values:
             if name not in known:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -138,7 +139,8 @@ class TreeSearch:
         if not batch:
             return []
         began = self.clock()
-        verdicts = await _verdicts(self.verifier, batch)
+        left = None if self.budget.seconds is None else self.budget.seconds - (began - run.started)
+        verdicts = await _verdicts(self.verifier, batch, left)
         for error in sorted({v.error for v in verdicts if v.error}):
             self._warn(run, f"verifier: {error}")
         run.spent.verifications += len(batch)
@@ -176,6 +178,13 @@ class TreeSearch:
             warnings=tuple(run.warnings),
             error=run.errors[-1] if reason == "failed" else None,
         )
+
+    def broken(self, problem: Problem, error: BaseException) -> SearchResult:
+        """The result of a search that could not go on because code of the user's raised."""
+        tree = SearchTree(problem, {"": ()}, self.sampling, self.seed)
+        text = f"{type(error).__name__}: {error}"
+        name = self.strategy.name
+        return SearchResult(problem, None, "", False, "failed", name, self.seed, tree, Cost(), {}, error=text)
 
     def _warn(self, run: _Run, text: str) -> None:
         if text not in run.warnings:
@@ -228,17 +237,29 @@ def validate(capabilities: frozenset[str], strategy: Strategy, verifier: Verifie
     )
 
 
-async def _verdicts(verifier: Verifier, batch: Sequence[Candidate]) -> list[Verdict]:
-    """One verdict per candidate, whatever a verifier of the user's does."""
-    try:
-        verdicts = await verifier.score(batch)
-        error = f"returned {len(verdicts)} verdicts for {len(batch)} paths"
-    except Exception as raised:  # the search goes on without these scores; the result warns of it
-        verdicts, error = [], f"raised {type(raised).__name__}: {raised}"
-    if len(verdicts) == len(batch):
-        return list(verdicts)
+async def _verdicts(verifier: Verifier, batch: Sequence[Candidate], seconds: float | None) -> list[Verdict]:
+    """One verdict with a sound score per candidate, whatever a verifier of the user's does, in the seconds left."""
     name = type(verifier).__name__
-    return [Verdict(None, name, error=f"{name} {error}")] * len(batch)
+    try:
+        verdicts = list(await asyncio.wait_for(verifier.score(batch), seconds))
+        error = f"returned {len(verdicts)} verdicts for {len(batch)} paths"
+    except TimeoutError:
+        verdicts, error = [], "did not answer within the budget's seconds"
+    except (Exception, SystemExit) as raised:  # the search goes on without these scores; the result warns of it
+        verdicts, error = [], f"raised {type(raised).__name__}: {raised}"
+    if len(verdicts) != len(batch):
+        return [Verdict(None, name, error=f"{name} {error}")] * len(batch)
+    return [_sound(verdict, name) for verdict in verdicts]
+
+
+def _sound(verdict: object, name: str) -> Verdict:
+    """A verdict whose score is a number in [0, 1], or one that says what came instead."""
+    if not isinstance(verdict, Verdict):
+        return Verdict(None, name, error=f"{name} returned a {type(verdict).__name__}, not a Verdict")
+    score: object = verdict.score
+    if score is None or (isinstance(score, int | float) and 0.0 <= score <= 1.0):
+        return verdict
+    return replace(verdict, score=None, error=f"{name} gave the score {score!r}, not a number in [0, 1]")
 
 
 def _candidates(tree: SearchTree, outcome: Outcome) -> list[Candidate]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from search.answers import equivalent, extract
 from search.tree import SearchTree
 from search.types import Cost, Problem
 
@@ -34,13 +35,23 @@ class SearchResult:
     warnings: tuple[str, ...] = ()
     error: str | None = None
 
+    @property
+    def correct(self) -> bool | None:
+        """Whether the answer is the problem's reference answer; None without one."""
+        if self.problem.reference is None:
+            return None
+        wanted = extract(self.problem.reference, self.problem.kind) or self.problem.reference
+        return self.answer is not None and equivalent(self.answer, wanted)
+
     def to_json(self) -> dict[str, Any]:
         """One JSON object; ids, texts and scores are equal between runs that promise equality."""
         cost = self.cost
         return {
             "id": self.problem.id,
+            "question": self.problem.text,
             "answer": self.answer,
             "text": self.text,
+            "correct": self.correct,
             "complete": self.complete,
             "stop_reason": self.stop_reason,
             "strategy": self.strategy,

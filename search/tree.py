@@ -152,6 +152,8 @@ class SearchTree:
 
         hint: for the root, which prompt variant the new children continue.
         """
+        if n < 1:
+            raise ValueError(f"an expansion needs at least 1 sample, got {n}")
         hint = node.hint if hint is None else hint
         if hint not in self.prompts:
             raise ValueError(f"hint {hint!r} has no prompt; hints given: {sorted(self.prompts)}")

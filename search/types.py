@@ -27,6 +27,8 @@ class Problem:
     reference: str | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.text, str):
+            raise ValueError(f"a problem is a text, got a {type(self.text).__name__}")
         if not self.text.strip():
             raise ValueError("problem is empty: a problem needs at least one non-blank character")
         if not self.id:

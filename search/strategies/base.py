@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,6 +49,9 @@ class TreeStrategy:
     hints: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        given: object = self.hints
+        if not isinstance(given, list | tuple) or not all(isinstance(hint, str) for hint in given):
+            raise ValueError(f"option hints must be a list of texts, got {given!r}")
         object.__setattr__(self, "hints", tuple(self.hints))
 
     def tell(self, tree: SearchTree, outcome: Outcome) -> None:
@@ -145,3 +149,12 @@ def require_at_least(strategy: object, least: int, *names: str) -> None:
         value = getattr(strategy, name)
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise ValueError(f"option {name} must be an integer >= {least}, got {value!r}")
+
+
+def require_number(strategy: object, low: float, high: float, *names: str) -> None:
+    """Raise ValueError for an option that is no finite number in [low, high]."""
+    for name in names:
+        value = getattr(strategy, name)
+        number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if not number or not low <= value <= high:
+            raise ValueError(f"option {name} must be a number in [{low:g}, {high:g}], got {value!r}")

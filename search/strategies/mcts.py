@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from search.strategies.base import TreeStrategy, pooled, require_at_least
+from search.strategies.base import TreeStrategy, pooled, require_at_least, require_number
 from search.tree import Node, SearchTree
 from search.types import Expansion, Selection
 
@@ -34,8 +34,7 @@ class MCTS(TreeStrategy):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_at_least(self, 1, "simulations", "k", "max_depth", "leaves")
-        if self.c < 0:
-            raise ValueError(f"option c must be >= 0, got {self.c!r}")
+        require_number(self, 0.0, 1e6, "c")
 
     def ask(self, tree: SearchTree, capacity: int) -> list[Expansion]:
         orders: list[Expansion] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from difflib import get_close_matches
 from importlib import import_module
+from inspect import signature
 from typing import Any
 
 from search.strategies.base import Strategy
@@ -55,7 +56,10 @@ def create(name: str, **options: Any) -> Strategy:
 
 
 def option_names(cls: type[Strategy]) -> list[str]:
-    return sorted(f.name for f in fields(cls) if f.init)  # type: ignore[arg-type]
+    """Options of a strategy: dataclass fields, or the parameters of another class's constructor."""
+    if hasattr(cls, "__dataclass_fields__"):
+        return sorted(f.name for f in fields(cls) if f.init)  # type: ignore[arg-type]
+    return sorted(name for name in signature(cls).parameters if name not in ("args", "kwargs"))
 
 
 def _nearest(name: str, known: list[str]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from search.strategies.base import TreeStrategy, answer_of, pooled, require_at_least
+from search.strategies.base import TreeStrategy, answer_of, pooled, require_at_least, require_number
 from search.tree import SearchTree
 from search.types import Boundary, Expansion, Selection
 from search.voting import Vote, beta_confidence, tally
@@ -31,7 +31,8 @@ class SelfConsistency(TreeStrategy):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_at_least(self, 1, "samples", "wave", "max_tokens")
-        if not 0.5 < self.stop_at <= 1.0:
+        require_number(self, 0.5, 1.0, "stop_at")
+        if self.stop_at == 0.5:
             raise ValueError(f"option stop_at must be in (0.5, 1], got {self.stop_at!r}")
 
     def ask(self, tree: SearchTree, capacity: int) -> list[Expansion]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from search.strategies.base import TreeStrategy, answer_of, best_by_score, require_at_least
+from search.strategies.base import TreeStrategy, answer_of, best_by_score, require_at_least, require_number
 from search.tree import Node, SearchTree, canonical
 from search.types import Expansion, Selection
 
@@ -32,6 +32,7 @@ class TreeOfThoughts(TreeStrategy):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_at_least(self, 1, "b", "k", "max_depth", "solutions")
+        require_number(self, 0.0, 1.0, "prune_below")
         if self.order not in ("bfs", "dfs"):
             raise ValueError(f"option order must be 'bfs' or 'dfs', got {self.order!r}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,10 @@ from search.types import Verdict
 
 @dataclass(frozen=True, slots=True)
 class FunctionVerifier:
-    """`fn(problem text, path text) -> score in [0, 1]`; an exception or another value is a verdict with an error."""
+    """`fn(problem text, path text) -> score in [0, 1]`, called in a thread beside the search.
+
+    An exception or another value is a verdict with an error.
+    """
 
     fn: Callable[[str, str], float]
 
@@ -21,13 +25,16 @@ class FunctionVerifier:
         return frozenset()
 
     async def score(self, batch: Sequence[Candidate]) -> list[Verdict]:
-        return [self._one(candidate) for candidate in batch]
+        return await asyncio.to_thread(lambda: [self._one(candidate) for candidate in batch])
 
     def _one(self, candidate: Candidate) -> Verdict:
         name = getattr(self.fn, "__name__", "function")
         try:
             score = float(self.fn(candidate.problem.text, candidate.text))
-        except Exception as error:  # the user's code may raise anything; the search goes on without this score
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # the user's code may raise anything; the search goes on without this score
             return Verdict(None, name, error=f"{name} raised {type(error).__name__}: {error}")
         if math.isnan(score) or not 0.0 <= score <= 1.0:
             return Verdict(None, name, error=f"{name} returned {score}, not a score in [0, 1]")

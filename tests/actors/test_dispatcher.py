@@ -151,6 +151,32 @@ def test_release_waits_for_no_engine_that_is_busy():
     assert len(freed) == 1
 
 
+def test_scores_reach_the_index_and_every_engine_that_is_up_without_waiting():
+    async def run():
+        a, b = shaky("a"), shaky("b")
+        pool = pool_of(a, b)
+        wave = orders(6)
+        await pool.expand(wave)
+        context = wave[0].context
+        await pool.note_scores([(context, 0.6, 1)])
+        await asyncio.sleep(0)
+        key = pool._keys(context)[-1]
+        assert pool.index.rsbcm.index.omega(key) == 0.3
+        for engine in (a, b):
+            assert engine.actor.engine.tree.scores.get(key) == 0.3
+
+        async def gone(items):
+            raise EngineDownError("gone")
+
+        a.note_scores = gone
+        await pool.note_scores([(context, 1.0, 0)])
+        await asyncio.sleep(0)
+        assert b.actor.engine.tree.scores.get(key) == 1.0
+        await InlineEngine("unbuilt", lambda: 1 / 0).note_scores([(key, 1.0, 0)])
+
+    asyncio.run(run())
+
+
 # -- the rest ------------------------------------------------------------------------------------------------------
 def test_a_pool_needs_an_engine():
     with pytest.raises(ValueError, match="at least one engine"):

@@ -135,7 +135,8 @@ def test_every_branch_is_placed_once_in_order_on_an_engine_that_is_up(shape, eng
     homes = home(sum(rows for rows, _ in shape), loads, rows_per_engine)
     placed = put(branches, loads, homes=homes, rows_per_engine=rows_per_engine)
     assert [p.id for p in placed] == [b.id for b in branches]
-    assert {p.actor for p in placed} <= set(homes)
+    assert {p.actor for p in placed} <= set(loads)
+    assert all(p.away_s > 0 for p in placed if p.actor not in homes)
     assert put(branches, loads, homes=homes, rows_per_engine=rows_per_engine) == placed
     rows = {name: sum(b.rows for b, p in zip(branches, placed, strict=True) if p.actor == name) for name in homes}
     if len(homes) > 1 and len({length for _, length in shape}) == 1:

@@ -1,14 +1,9 @@
 """KV tree: radix tree of token segments, checked against a dictionary of everything that was put in."""
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from actors.block_index import BlockIndex
-from actors.messages import EventBatch
 from engine.base import KVEvent, path_keys
-from engine.kv_tree import KVTree, Segment
+from engine.kv_tree import KVTree
 from engine.text_engine import CountedKV
 
 PRINT = "model"
@@ -196,102 +191,3 @@ def test_books_that_do_not_balance_are_told(damage):
         tree.unpin(leaf)
     with pytest.raises(RuntimeError):
         tree.check_integrity()
-
-
-TOKENS = st.lists(st.integers(0, 2), min_size=1, max_size=7).map(tuple)
-
-
-class KVMachine(RuleBasedStateMachine):
-    """Oracle: the set of held prefixes, and the pinned paths."""
-
-    def __init__(self):
-        super().__init__()
-        self.tree = KVTree(PRINT)
-        self.held: set[tuple[int, ...]] = set()
-        self.pins: list[tuple[tuple[int, ...], Segment]] = []
-        self.index = BlockIndex()
-        self.seq = 0
-
-    def pinned(self, prefix):
-        return any(path[: len(prefix)] == prefix for path, _ in self.pins)
-
-    @rule(tokens=TOKENS)
-    def insert(self, tokens):
-        segment = self.tree.insert(tokens, kv)
-        self.held |= {tokens[: i + 1] for i in range(len(tokens))}
-        assert (segment.end, segment.key) == (len(tokens), key(tokens))
-
-    @rule(tokens=TOKENS)
-    def match(self, tokens):
-        match = self.tree.match(tokens)
-        expected = max((i + 1 for i in range(len(tokens)) if tokens[: i + 1] in self.held), default=0)
-        assert match.length == expected
-        whole = [token for segment in match.segments for token in segment.tokens]
-        assert tuple(whole) == tokens[: len(whole)]
-        assert (match.partial is None) == (len(whole) == match.length)
-
-    @rule(tokens=TOKENS)
-    def pin(self, tokens):
-        segment = self.tree.insert(tokens, kv)
-        self.held |= {tokens[: i + 1] for i in range(len(tokens))}
-        self.tree.pin(segment)
-        self.pins.append((tokens, segment))
-
-    @precondition(lambda self: self.pins)
-    @rule(data=st.data())
-    def unpin(self, data):
-        _, segment = self.pins.pop(data.draw(st.integers(0, len(self.pins) - 1)))
-        self.tree.unpin(segment)
-
-    @rule(tokens=TOKENS)
-    def release(self, tokens):
-        """Whole segments go: the one that ends at the key from its start on, and all below."""
-        start = next((s.start for s in self.tree.segments() if s.key == key(tokens)), None)
-        self.tree.release(key(tokens))
-        if start is not None:
-            below = {p for p in self.held if len(p) > start and (*p, *tokens[len(p) :])[: len(tokens)] == tokens}
-            self.held -= {p for p in below if not self.pinned(p)}
-
-    @rule(budget=st.integers(0, 12))
-    def evict(self, budget):
-        self.tree.budget_bytes = budget * BYTES
-        before, evicted = set(self.held), self.tree.num_evicted
-        self.tree.enforce_budget()
-        self.held = self._walk()
-        assert self.held <= before
-        assert len(self.held) <= budget or all(map(self.pinned, self.held))
-        assert (self.held != before) == (self.tree.num_evicted > evicted)
-        assert self.held == before or len(before) > budget
-
-    def _walk(self):
-        found = set()
-        stack = [(self.tree.root, ())]
-        while stack:
-            node, path = stack.pop()
-            found |= {path + node.tokens[: i + 1] for i in range(len(node.tokens))}
-            stack.extend((child, path + node.tokens) for child in node.children.values())
-        return found
-
-    @invariant()
-    def books_balance(self):
-        self.tree.check_integrity()
-        assert self._walk() == self.held
-        assert self.tree.num_tokens == len(self.held)
-        for path, segment in self.pins:
-            assert segment.end == len(path) and path in self.held
-
-    @invariant()
-    def replayed_events_give_the_same_keys(self):
-        events = tuple(self.tree.events())
-        assert self.index.apply(EventBatch("e", 1, self.seq, 0.0, events)) == "ok"
-        self.seq += 1
-        fresh = BlockIndex()
-        assert fresh.apply(EventBatch("e", 1, 9, 0.0, tuple(self.tree.snapshot()), snapshot=True)) == "ok"
-        ends = {segment.key: segment.end for segment in self.tree.segments()}
-        for index in (self.index, fresh):
-            assert index.stats()["entries"] == index.stats()["segments"] == len(ends)
-            assert all(index.held("e", [k], [end]) == end for k, end in ends.items())
-
-
-TestKVMachine = KVMachine.TestCase
-TestKVMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

@@ -194,13 +194,13 @@ def test_row_limit_splits_a_call_without_changing_it(engine):
 
 def test_budget_bounds_what_is_kept_and_answers_stay(engine):
     asks = [request(engine, f"Problem number {i}. " * 8) for i in range(6)]
-    budget = 200 * engine.shape.bytes_per_token
+    budget = 450 * engine.shape.bytes_per_token
     small, none = another(engine, kv_budget_bytes=budget), another(engine, kv_budget_bytes=0)
     for ask in asks:
         expected = engine.expand([ask])[0].branches
         assert small.expand([ask])[0].branches == expected
         assert none.expand([ask])[0].branches == expected
-        assert small.tree.num_bytes <= budget
+        assert small.stats()["kv_peak_bytes"] <= budget
         assert none.tree.num_bytes == 0
     assert small.tree.num_evicted > 0
     small.tree.check_integrity()

@@ -1,0 +1,105 @@
+"""P(yes) of questions behind paths: a path's KV is shared with the tree, the question's is dropped at once."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from engine.admission import Claim
+from engine.base import Codec, ScoreQuery, ScoreResult, Usage, flat, refusal, without_repeated_end
+from engine.labels import Labels
+from engine.packed import Feed
+from engine.scheduler import Scheduler
+
+SCORE_TOKENS = 512
+
+
+@dataclass(slots=True, eq=False)
+class Asked:
+    """A score query in tokens, or why it is refused. claim: what it uses while it is read; held: path tokens before."""
+
+    query: ScoreQuery
+    path: tuple[int, ...]
+    question: list[int]
+    error: str | None
+    claim: Claim | None = None
+    held: int = 0
+
+    @classmethod
+    def of(cls, query: ScoreQuery, codec: Codec) -> Asked:
+        path = flat(query.path)
+        tokens = without_repeated_end(codec, path, codec.encode(query.question))
+        return cls(query, path, tokens, refusal(codec, path, len(tokens)))
+
+
+@dataclass(frozen=True, slots=True)
+class Scorer:
+    """Reads questions in packed batches, between the steps of a scheduler and from the same budget."""
+
+    scheduler: Scheduler
+    labels: Labels
+    clock: Callable[[], float]
+
+    def score(self, waiting: deque[Asked]) -> list[ScoreResult]:
+        """Take the first queries from `waiting`, as many as fit now, and score them; none if the first has to wait."""
+        began = self.clock()
+        batch: list[Asked] = []
+        try:
+            feeds = self._feeds(waiting, batch)
+            logits = iter(self.scheduler.forward(feeds) if feeds else ())
+        finally:
+            for asked in batch:
+                if asked.claim is not None:
+                    self.scheduler.admission.leave(asked.claim)
+        seconds = (self.clock() - began) / max(len(feeds), 1)
+        self.scheduler.tree.enforce_budget()
+        return [self._scored(asked, logits, seconds) for asked in batch]
+
+    def _feeds(self, waiting: deque[Asked], batch: list[Asked]) -> list[Feed]:
+        """Move queries to `batch` while they fit: `SCORE_TOKENS` question tokens (one longer goes alone), and bytes."""
+        feeds: list[Feed] = []
+        size = 0
+        while waiting:
+            asked = waiting[0]
+            if feeds and size + len(asked.question) > SCORE_TOKENS:
+                break
+            if asked.error is None and not self._admitted(asked) and asked.error is None:
+                break
+            batch.append(waiting.popleft())
+            if asked.claim is not None:
+                feeds.append(self._feed(asked, asked.claim))
+                size += len(asked.question)
+        return feeds
+
+    def _admitted(self, asked: Asked) -> bool:
+        """False if the query has to wait, or can never be served (which is its error then)."""
+        admission, path, tokens = self.scheduler.admission, asked.path[:-1], len(asked.question) + 1
+        asked.error = admission.refusal(len(path), tokens)
+        if asked.error is None:
+            asked.claim = admission.admit(path, tokens, 1)
+        return asked.claim is not None
+
+    def _feed(self, asked: Asked, claim: Claim) -> Feed:
+        asked.held = claim.pin.end
+        self.scheduler.compute(claim)
+        cohort = self.scheduler.admission.run(claim, len(asked.path) + len(asked.question))
+        return cohort, [[asked.path[-1], *asked.question]], True
+
+    def _scored(self, asked: Asked, logits: Iterator[Tensor], seconds: float) -> ScoreResult:
+        if asked.error is not None:
+            return ScoreResult(asked.query.id, None, error=asked.error)
+        usage = Usage(
+            prefilled=len(asked.path) - 1 - asked.held,
+            scored=len(asked.question) + 1,
+            reused={"exact": asked.held},
+            held=asked.held,
+            seconds={"score": seconds},
+        )
+        return ScoreResult(asked.query.id, self.labels.p_yes(next(logits)), usage)
+
+
+def asked_of(queries: Sequence[ScoreQuery], codec: Codec) -> deque[Asked]:
+    return deque(Asked.of(query, codec) for query in queries)
