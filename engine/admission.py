@@ -116,7 +116,7 @@ class Admission:
     def grow(self, group: Cohort, tokens: int) -> None:
         """Make room for `tokens` more tokens a row, so that the model's pass allocates no KV."""
         columns = group.private_k.shape[3]
-        longer = kv.blocks(group.filled + tokens)
+        longer = kv.blocks(max(group.filled) + tokens)
         if longer > columns:
             self.take(group.rows * (longer - columns // 2) * self.shape.bytes_per_token)
             group.reserve(tokens)

@@ -36,38 +36,68 @@ class Scoring:
     window: int | None = None
     sinks: Tensor | None = None
 
-    def weights(self, scores: Tensor, first: int) -> Tensor:
-        """scores [H_kv, B, G, q, T] of queries at positions first, first + 1, ... -> weights; softmax in float32."""
-        q, total = scores.shape[-2:]
+    def weights(self, scores: Tensor, step: Step) -> Tensor:
+        """scores [H_kv, R, G, q, T] -> weights of the same shape; softmax in float32."""
         scores *= self.scale
         if self.softcap is not None:
             scores = torch.tanh(scores / self.softcap) * self.softcap
-        scores[..., first:] += _causal(q, total - first, scores)
-        if self.window is not None and first + q > self.window:
-            positions = torch.arange(total, device=scores.device)
-            oldest = torch.arange(first, first + q, device=scores.device) - self.window + 1
-            scores = scores.masked_fill(positions < oldest[:, None], float("-inf"))
+        scores[..., step.start :] += step.mask[:, None]
+        if self.window is not None and step.longest > self.window:
+            positions = torch.arange(scores.shape[-1], device=scores.device)
+            oldest = step.positions - self.window + 1
+            scores = scores.masked_fill(positions < oldest[:, None, :, None], float("-inf"))
         if self.sinks is None:
             return torch.softmax(scores, dim=-1, dtype=torch.float32).to(scores.dtype)
-        kv_heads, rows, group = scores.shape[:3]
+        kv_heads, rows, group, q = scores.shape[:4]
         sinks = self.sinks.to(scores.dtype).view(kv_heads, 1, group, 1, 1).expand(-1, rows, -1, q, -1)
         weights = torch.softmax(torch.cat([scores, sinks], dim=-1), dim=-1, dtype=torch.float32)
         return weights[..., :-1].to(scores.dtype)
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one forward pass adds to a cohort, worked out once for all layers.
+
+    start: first private position S. columns: private columns looked at, whole blocks. mask [R or 1, q, columns]: 0
+    where a query may look, else -inf. positions [R or 1, q] of the queries. longest: largest position + 1. write: where
+    the new columns go in [R, H_kv, C, D], row by row where rows have different lengths.
+    """
+
+    start: int
+    columns: int
+    mask: Tensor
+    positions: Tensor
+    longest: int
+    write: slice | tuple[Tensor, Tensor]
+
+    @classmethod
+    def of(cls, cohort: Cohort, q: int) -> Step:
+        device, dtype = cohort.private_k.device, cohort.private_k.dtype
+        start, most = cohort.shared_k.shape[2], max(cohort.filled)
+        columns = -(-(most + q) // BLOCK) * BLOCK
+        alike = min(cohort.filled) == most
+        first = torch.tensor([most] if alike else cohort.filled, device=device)
+        new = first[:, None] + torch.arange(q, device=device)
+        hidden = torch.arange(columns, device=device) > new[:, :, None]
+        mask = torch.zeros(hidden.shape, device=device, dtype=dtype).masked_fill(hidden, float("-inf"))
+        rows = torch.arange(cohort.rows, device=device)
+        write = slice(most, most + q) if alike else (rows[:, None], new)
+        return cls(start, columns, mask, start + new, start + most + q, write)
+
+
 @dataclass(slots=True)
 class Cohort:
-    """Rows that share a prefix. All rows have the same length, before and after each step.
+    """Rows that share a prefix; behind it each row has its own length.
 
-    shared_k/v: [L, H_kv, S, D], S a multiple of BLOCK. private_k/v: [L, B, H_kv, C, D], C a multiple of BLOCK; columns
-    [0, filled) hold positions [S, S + filled).
+    shared_k/v: [L, H_kv, S, D], S a multiple of BLOCK. private_k/v: [L, R, H_kv, C, D], C a multiple of BLOCK; columns
+    [0, filled[r]) of row r hold positions [S, S + filled[r]).
     """
 
     shared_k: Tensor
     shared_v: Tensor
     private_k: Tensor
     private_v: Tensor
-    filled: int
+    filled: list[int]
 
     @property
     def rows(self) -> int:
@@ -75,49 +105,64 @@ class Cohort:
 
     @property
     def length(self) -> int:
-        """Tokens each row can attend to."""
-        return self.shared_k.shape[2] + self.filled
+        """Tokens that the first row can attend to."""
+        return self.lengths[0]
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens that each row can attend to."""
+        return [self.shared_k.shape[2] + filled for filled in self.filled]
 
     def reserve(self, q: int) -> None:
         """Room for `q` more tokens a row, in whole blocks, zeroed: a weight of zero must meet a finite value."""
-        missing = self.filled + q - self.private_k.shape[3]
-        if missing > 0:
-            pad = (0, 0, 0, -(-missing // BLOCK) * BLOCK)
-            self.private_k = nn.functional.pad(self.private_k, pad)
-            self.private_v = nn.functional.pad(self.private_v, pad)
+        self._widen(max(self.filled) + q)
 
     def keep(self, rows: Sequence[int]) -> None:
         """Drop the rows that are not named."""
         index = torch.tensor(rows, device=self.private_k.device)
         self.private_k = self.private_k.index_select(1, index)
         self.private_v = self.private_v.index_select(1, index)
+        self.filled = [self.filled[row] for row in rows]
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
-        """Append K/V of `q` new tokens a row, attend causally. query [H_q, B, q, D]; key, value [H_kv, B, q, D]."""
+    def join(self, other: Cohort) -> None:
+        """Take over the rows of a cohort with the same shared prefix."""
+        columns = max(self.private_k.shape[3], other.private_k.shape[3])
+        self._widen(columns)
+        other._widen(columns)
+        self.private_k = torch.cat([self.private_k, other.private_k], dim=1)
+        self.private_v = torch.cat([self.private_v, other.private_v], dim=1)
+        self.filled += other.filled
+
+    def _widen(self, columns: int) -> None:
+        missing = columns - self.private_k.shape[3]
+        if missing > 0:
+            pad = (0, 0, 0, -(-missing // BLOCK) * BLOCK)
+            self.private_k = nn.functional.pad(self.private_k, pad)
+            self.private_v = nn.functional.pad(self.private_v, pad)
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring, step: Step) -> Tensor:
+        """Append K/V of `q` new tokens a row, attend causally. query [H_q, R, q, D]; key, value [H_kv, R, q, D]."""
         heads, rows, q, dim = query.shape
         kv_heads = key.shape[0]
         private_k, private_v = self.private_k[layer], self.private_v[layer]
-        stop = self.filled + q
-        private_k[:, :, self.filled : stop] = key.transpose(0, 1)
-        private_v[:, :, self.filled : stop] = value.transpose(0, 1)
-        columns = -(-stop // BLOCK) * BLOCK
-        group = heads // kv_heads
-        # [H_kv, B, G * q, D]: the G query heads of a KV head become rows of one product
+        _write(private_k, key, step.write)
+        _write(private_v, value, step.write)
+        start, group = step.start, heads // kv_heads
+        # [H_kv, R, G * q, D]: the G query heads of a KV head become rows of one product
         folded = query.reshape(kv_heads, group, rows, q, dim).transpose(1, 2).reshape(kv_heads, rows, group * q, dim)
-        scores = folded.new_empty(kv_heads, rows, group * q, self.shared_k.shape[2] + columns)
-        start = self.shared_k.shape[2]
+        scores = folded.new_empty(kv_heads, rows, group * q, start + step.columns)
         if start:
             flat = folded.reshape(kv_heads, rows * group * q, dim)
             shared = _rows_product(flat, self.shared_k[layer].transpose(1, 2))
             scores[..., :start] = shared.view(kv_heads, rows, group * q, start)
-        own = _rows_product(folded.transpose(0, 1), private_k[:, :, :columns].transpose(2, 3))
+        own = _rows_product(folded.transpose(0, 1), private_k[:, :, : step.columns].transpose(2, 3))
         scores[..., start:] = own.transpose(0, 1)
-        weights = scoring.weights(scores.view(kv_heads, rows, group, q, -1), start + self.filled)
+        weights = scoring.weights(scores.view(kv_heads, rows, group, q, -1), step)
         out = self._values(layer, weights.reshape(kv_heads, rows, group * q, -1), private_v)
         return out.view(kv_heads, rows, group, q, dim).transpose(1, 2).reshape(heads, rows, q, dim)
 
     def _values(self, layer: int, weights: Tensor, private_v: Tensor) -> Tensor:
-        """Weighted values, summed block by block in order of position. [H_kv, B, G * q, D]"""
+        """Weighted values, summed block by block in order of position. [H_kv, R, G * q, D]"""
         kv_heads, rows, folded, total = weights.shape
         start, shared_v = self.shared_k.shape[2], self.shared_v[layer]
         out = weights.new_zeros(kv_heads, rows, folded, private_v.shape[-1])
@@ -131,27 +176,29 @@ class Cohort:
         return out
 
 
-@dataclass(slots=True)
 class Batch:
     """Cohorts in the order their tokens are packed: cohort by cohort, row by row, `q` tokens a row."""
 
-    cohorts: Sequence[tuple[Cohort, int]]
+    def __init__(self, cohorts: Sequence[tuple[Cohort, int]]) -> None:
+        for cohort, q in cohorts:
+            cohort.reserve(q)
+        self._parts = [(cohort, q, Step.of(cohort, q)) for cohort, q in cohorts]
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
         """query [H_q, N, D]; key, value [H_kv, N, D] -> [H_q, N, D]; tokens behind the last row are padding."""
         out = torch.zeros_like(query)
         at = 0
-        for cohort, q in self.cohorts:
+        for cohort, q, step in self._parts:
             n = cohort.rows * q
             part = [t[:, at : at + n].view(t.shape[0], cohort.rows, q, -1) for t in (query, key, value)]
-            out[:, at : at + n] = cohort.attend(layer, part[0], part[1], part[2], scoring).flatten(1, 2)
+            out[:, at : at + n] = cohort.attend(layer, part[0], part[1], part[2], scoring, step).flatten(1, 2)
             at += n
         return out
 
     def advance(self) -> None:
         """Count the tokens that the layers have just appended."""
-        for cohort, q in self.cohorts:
-            cohort.filled += q
+        for cohort, q, _ in self._parts:
+            cohort.filled = [filled + q for filled in cohort.filled]
 
 
 def attention(
@@ -194,7 +241,9 @@ def _rows_product(left: Tensor, right: Tensor) -> Tensor:
     return (padded @ right)[..., :rows, :]
 
 
-def _causal(q: int, columns: int, like: Tensor) -> Tensor:
-    """[q, columns] mask of the newest columns: query i sees columns [0, i], the rest (padding too) is -inf."""
-    mask = like.new_full((q, columns), float("-inf"))
-    return mask.triu(1)
+def _write(private: Tensor, new: Tensor, where: slice | tuple[Tensor, Tensor]) -> None:
+    """Put new [H_kv, R, q, D] into private [R, H_kv, C, D]."""
+    if isinstance(where, slice):
+        private[:, :, where] = new.transpose(0, 1)
+    else:
+        private[where[0], :, where[1]] = new.permute(1, 2, 0, 3)

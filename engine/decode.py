@@ -10,7 +10,6 @@ from torch import Tensor
 
 from engine.attention import Cohort
 from engine.base import Branch, Codec, Finish, StepRule
-from engine.kv_tree import Segment
 from engine.sampler import draw
 
 
@@ -18,6 +17,7 @@ from engine.sampler import draw
 class Row:
     """One sample under way: its random stream, its rules, and what it has drawn."""
 
+    path: tuple[int, ...]
     stream: int
     rule: StepRule
     temperature: float
@@ -51,16 +51,19 @@ class Row:
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """A cohort with its rows behind one path. pin: the held segment that must stay while they run."""
+    """A cohort with its rows, in its order; their paths share the cohort's prefix."""
 
     cohort: Cohort
     rows: list[Row]
-    path: tuple[int, ...]
-    pin: Segment | None
 
     def inputs(self) -> list[list[int]]:
         """Next token of each row; the first step feeds the path's last token."""
-        return [[row.tokens[-1] if row.tokens else self.path[-1]] for row in self.rows]
+        return [[row.tokens[-1] if row.tokens else row.path[-1]] for row in self.rows]
+
+    def takes(self, cohort: Cohort, path: tuple[int, ...]) -> bool:
+        """Whether rows behind `path` can join: what both share is the same prefix."""
+        shared = cohort.shared_k.shape[2]
+        return self.cohort.shared_k.shape[2] == shared and self.rows[0].path[:shared] == path[:shared]
 
     def keep_running(self) -> None:
         """Finished rows leave, their room is freed."""

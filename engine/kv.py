@@ -97,7 +97,7 @@ def cohort(tree: KVTree, shape: KVShape, tokens: Sequence[int], rows: int, room:
             at = stop
         private.append(own)
     k, v = (_joined(parts, shared, shape) for parts in ([p.k for p in pieces], [p.v for p in pieces]))
-    return Cohort(k, v, private[0], private[1], match.length - shared)
+    return Cohort(k, v, private[0], private[1], [match.length - shared] * rows)
 
 
 def row_payload(group: Cohort, row: int, start: int, stop: int) -> TensorKV:

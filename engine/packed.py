@@ -31,10 +31,9 @@ class Forward:
         positions: list[int] = []
         wanted: list[int] = []
         for cohort, rows, logits in feeds:
-            cohort.reserve(len(rows[0]))
-            for row in rows:
+            for length, row in zip(cohort.lengths, rows, strict=True):
                 flat.extend(row)
-                positions.extend(range(cohort.length, cohort.length + len(row)))
+                positions.extend(range(length, length + len(row)))
                 if logits:
                     wanted.append(len(flat) - 1)
         padding = [0] * max(self.min_rows - len(flat), 0)

@@ -75,7 +75,7 @@ class PlainEngine:
             return BranchResult(request.id, error=error)
         began = self.clock()
         until = None if request.deadline_s is None else began + request.deadline_s
-        rows = [Row(s, request.rule, request.temperature, request.top_p, until) for s in request.streams]
+        rows = [Row(path, s, request.rule, request.temperature, request.top_p, until) for s in request.streams]
         while running := [row for row in rows if row.finish is None]:
             logits = self._last([[*path, *row.tokens] for row in running])
             draw_all(logits, running, self.codec, self.clock())

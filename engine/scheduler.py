@@ -47,7 +47,7 @@ class Scheduler:
     _waiting: deque[Ticket] = field(default_factory=deque)
     _prefill: _Prefill | None = None
     _lanes: list[Lane] = field(default_factory=list)
-    _claims: dict[Lane, Claim] = field(default_factory=dict)
+    _claims: dict[Row, Claim] = field(default_factory=dict)
     _owner: dict[Row, Ticket] = field(default_factory=dict)
     _cancelled: deque[str] = field(default_factory=deque)
 
@@ -88,7 +88,7 @@ class Scheduler:
         """The model raised: everything under way is lost, what is held stays."""
         for ticket in {*self._waiting, *self._owner.values()}:
             ticket.failure, ticket.over = error, True
-        for claim in (*self._claims.values(), *([self._prefill.claim] if self._prefill else ())):
+        for claim in {*self._claims.values(), *([self._prefill.claim] if self._prefill else ())}:
             self.admission.leave(claim)
         self._waiting.clear()
         self._owner.clear()
@@ -182,10 +182,20 @@ class Scheduler:
         self._join(prefill.rows, prefill.path, prefill.claim)
 
     def _join(self, rows: list[Row], path: tuple[int, ...], claim: Claim) -> None:
+        """Rows begin to decode; without a byte budget they share a lane with rows behind the same prefix.
+
+        A shared lane has columns for its longest row, which a budget by claims does not foresee.
+        """
         claim.rows = len(rows)
-        lane = Lane(self.admission.run(claim), rows, path, claim.pin)
-        self._lanes.append(lane)
-        self._claims[lane] = claim
+        cohort = self.admission.run(claim)
+        self._claims.update(dict.fromkeys(rows, claim))
+        lane = next((lane for lane in self._lanes if self.tree.limit is None and lane.takes(cohort, path)), None)
+        if lane is None:
+            self._lanes.append(Lane(cohort, rows))
+            return
+        lane.cohort.join(cohort)
+        lane.rows += rows
+        claim.cohort = lane.cohort
 
     # -- finishing -------------------------------------------------------------------------------------------------
     def _end_cancelled(self) -> None:
@@ -216,16 +226,22 @@ class Scheduler:
             for i in finished:
                 if store:
                     self._store(lane, i)
-                del self._owner[lane.rows[i]]
+            gone = [lane.rows[i] for i in finished]
             self.admission.shrink(lane.cohort, len(lane.rows) - len(finished))
             lane.keep_running()
-            self._claims[lane].rows = len(lane.rows)
-            if not lane.rows:
-                self.admission.leave(self._claims.pop(lane))
+            for row in gone:
+                self._let_go(row)
         self._lanes = [lane for lane in self._lanes if lane.rows]
 
+    def _let_go(self, row: Row) -> None:
+        del self._owner[row]
+        claim = self._claims.pop(row)
+        claim.rows -= 1
+        if not claim.rows:
+            self.admission.leave(claim)
+
     def _store(self, lane: Lane, i: int) -> None:
-        tokens = (*lane.path, *lane.rows[i].tokens[:-1])
+        tokens = (*lane.rows[i].path, *lane.rows[i].tokens[:-1])
         cut = lambda start, stop: kv.row_payload(lane.cohort, i, start, stop)  # noqa: E731
         self.tree.store(tokens, cut, self.shape.bytes_per_token)
 

@@ -29,8 +29,9 @@ class Ticket:
     def of(cls, request: BranchRequest, now: float) -> Ticket:
         until = None if request.deadline_s is None else now + request.deadline_s
         settings = (request.rule, request.temperature, request.top_p, until)
-        rows = [Row(stream, *settings) for stream in request.streams]
-        return cls(request, flat(request.path), rows, list(rows))
+        path = flat(request.path)
+        rows = [Row(path, stream, *settings) for stream in request.streams]
+        return cls(request, path, rows, list(rows))
 
     @property
     def done(self) -> bool:

@@ -270,3 +270,16 @@ def test_a_model_that_raises_fails_the_calls_under_way_and_nothing_hangs(engine)
     broken._scheduler.forward = forward
     assert broken.expand([ask])[0].branches == engine.expand([ask])[0].branches
     broken.tree.check_integrity()
+
+
+def test_branches_behind_one_prefix_decode_as_one_lane(engine):
+    prefix = tuple(engine.codec.encode("A shared prefix of some blocks. " * 12))
+    tails = [tuple(engine.codec.encode("hint " * (1 + i))) for i in range(4)]
+    asks = [BranchRequest(str(i), (prefix, tail), (i, i + 9), RULE) for i, tail in enumerate(tails)]
+    shared = another(engine)
+    lanes, forward = [], shared._scheduler.forward
+    shared._scheduler.forward = lambda feeds: lanes.append(sum(wanted for _, _, wanted in feeds)) or forward(feeds)
+    together = [result.branches for result in shared.expand(asks)]
+    assert together == [another(engine).expand([ask])[0].branches for ask in asks]
+    assert max(lanes) == 1
+    shared.tree.check_integrity()
