@@ -1,20 +1,19 @@
 """When two answers are the same answer."""
 
-import re
-
 from search.answers import symbolic
+from search.answers.clock import read_time
+from search.answers.convert import factor
 from search.answers.latex import MAX_CHARS, plain
 from search.answers.quantity import read_quantity
 from search.answers.structure import Collection, read_collection, read_letter, split_name, text_form
-from search.answers.units import Unit, agree, read_unit
+from search.answers.units import agree, split_unit
 
 _Pair = tuple[Collection | None, Collection | None]
 _MAX_DEPTH = 6
-_TRAILING_WORDS = re.compile(r"(?<=[\d})\]A-Za-z])((?:\s+[A-Za-z]{2,20}(?:\^\{?[23]\}?)?){1,6})$")
 
 
 def canonical(answer: str) -> str:
-    """The voting key: exact value and unit (`3/4`, `5 km`), letter (`B`), else text less case and space.
+    """The voting key: exact value and unit (`3/4`, `5 km`), letter (`B`), time (`15:45`), else bare text.
 
     Equal keys are equivalent answers; equivalent answers may have different keys. `28%` is `7/25`.
     """
@@ -25,6 +24,7 @@ def equivalent(a: str, b: str, *, percent: bool = False) -> bool:
     """Whether two answers say the same; symmetric, and true of any answer that is not blank and itself.
 
     Numbers are compared exactly; a missing unit or variable name agrees with any, two different ones do not.
+    Known units convert (`1 km` is `1000 m`), times of day too (`3:45 PM` is `15:45`), numbers may be in words.
     `28%` equals `0.28` and not `28`; with `percent` the sign is dropped: `28%` equals `28` and not `0.28`.
     """
     if not a.strip() or not b.strip():
@@ -43,6 +43,9 @@ def _key(answer: str, percent: bool) -> str:
     letter = read_letter(text)
     if letter:
         return letter
+    time = read_time(text)
+    if time:
+        return time.key()
     quantity = read_quantity(text, percent)
     return quantity.key() if quantity else text_form(text)
 
@@ -53,6 +56,9 @@ def _same(a: str, b: str, percent: bool, depth: int) -> bool:
         return True
     if depth > _MAX_DEPTH:
         return False
+    times = read_time(a), read_time(b)
+    if times[0] and times[1]:
+        return times[0].matches(times[1])
     left, right = read_quantity(a, percent), read_quantity(b, percent)
     if left and right:
         return left.matches(right)
@@ -67,19 +73,13 @@ def _same(a: str, b: str, percent: bool, depth: int) -> bool:
 
 
 def _same_formula(a: str, b: str) -> bool:
-    (a, left), (b, right) = _split_unit(a), _split_unit(b)
+    (a, left), (b, right) = sorted((split_unit(a), split_unit(b)), key=lambda split: split[0])
     if "%" in a + b:
         return False
+    times = None if agree(left, right) else factor(left, right)
+    if times is not None:
+        a, left = rf"\frac{{{times.numerator}}}{{{times.denominator}}}({a})", right
     return agree(left, right) and symbolic.same(a, b)
-
-
-def _split_unit(text: str) -> tuple[str, Unit]:
-    """(expression, unit) of `2\\pi cm`; a text of words alone is left whole."""
-    found = _TRAILING_WORDS.search(text)
-    unit = read_unit(found[1]) if found else None
-    if found is None or unit is None or not re.search(r"[\d\\]", text[: found.start()]):
-        return text, frozenset()
-    return text[: found.start()], unit
 
 
 def _same_members(a: str, b: str, collections: _Pair, percent: bool, depth: int) -> bool:

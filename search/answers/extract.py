@@ -4,17 +4,21 @@ import re
 from collections.abc import Callable
 
 from search.answers import reply
-from search.answers.latex import MAX_CHARS, boxes, plain, soften
-from search.answers.quantity import head_pattern, read_head, read_quantity
+from search.answers.latex import FENCE, MAX_CHARS, boxes, plain, soften
+from search.answers.quantity import head_pattern, number_end, read_head, read_quantity
 from search.answers.structure import read_letter
+from search.answers.trim import concise, has_math, has_prose, is_formula, predicate, without_ending_note
 
 KINDS = ("auto", "number", "choice", "math", "text", "exact")
 
 _HEAD = head_pattern(".,'_")
 _NUMBER = re.compile(
     rf"""(?P<sign>(?<![\w)\]}}.])-)?(?P<currency>[$€£¥₹]\s?)?
-    (?<![A-Za-z_^\d])(?<!\d[.,])(?<!\^\{{)(?<!_\{{)(?<!\^-)(?<!\{{-)
-    {_HEAD}(?!\.?\d|\s*\^)(?P<percent>\s?\\?%|\s+percent\b)?""",
+    (?<![A-Za-z_^\d])(?<!\d[.,:])(?<!\^\{{)(?<!_\{{)(?<!\^-)(?<!\{{-)
+    (?:(?P<pair>\d+(?:\.\d+)?(?:(?::|[ ]:[ ])\d+(?:\.\d+)?){{1,3}}(?:\s?(?:[AaPp][Mm]\b|[ap]\.m\b\.?))?)|{_HEAD})
+    (?!\.?\d|\s*\^)
+    (?P<scale>\s(?:hundred|thousand|million|billion|trillion)\b|(?(currency)(?:[kKmMbB]|bn)\b|(?!)))?
+    (?P<percent>\s?\\?%|\s+percent\b)?""",
     re.VERBOSE,
 )
 _LABEL = re.compile(
@@ -27,10 +31,12 @@ _CHOICE = re.compile(
     re.MULTILINE,
 )
 _CHOICE_FIRST = re.compile(r"\(?([A-HJ])\b(?!['\w])")
-_COPULA = re.compile(r"\s(?:is|are|equals|=)\s+")
-_INLINE = re.compile(r"\$([^$\n]+)\$")
-_MATH = re.compile(r"[\d\\^=+*/<>|∞π√]|^[A-Za-z]$")
-_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
+_SEVERAL = re.compile(
+    r"\(?\b[A-HJ]\b\)?(?:,\s{0,3}\(?[A-HJ]\b\)?){0,9}"
+    r"(?:,?\s{0,3}(?:and|or|&|/)\s{0,3}\(?[A-J]\b\)?|(?:,\s{0,3}\(?[A-HJ]\b\)?)(?=\W{0,9}$))"
+)
+_LETTER_AFTER_A = re.compile(r"A[*_]*:\W*([A-J])\W*")
+_EQUATED = re.compile(r"\s=\s+")
 _VERDICT = re.compile(r"\W*(yes|no|true|false)\W*", re.IGNORECASE)
 _Reader = Callable[[str], str | None]
 
@@ -38,10 +44,11 @@ _Reader = Callable[[str], str | None]
 def extract(text: str, kind: str = "auto") -> str | None:
     """The last answer stated in a reply, or None.
 
-    `number`: the numeral, `28%` with its sign. `choice`: a letter A-J. `math`: an expression. `text`: the
-    words, else the last line. `exact`: the stated text untouched, else the whole reply. `auto`: any
-    statement, else a closing expression, letter or verdict, else the last number. Thinking inside tags does
-    not count (see `reply.visible`). ValueError for an unknown kind.
+    `number`: the numeral, `28%` with its sign. `choice`: a letter A-J; None where several are stated at once
+    (`A and C`). `math`: an expression. `text`: the words, else the last line. `exact`: the stated text
+    untouched, else the whole reply. `auto`: any statement, else a closing expression, letter or verdict, else
+    the last number. `auto` and `math` leave out what follows a complete answer: a note in brackets, prose after
+    a number. Thinking inside tags does not count (see `reply.visible`). ValueError for an unknown kind.
     """
     if kind not in KINDS:
         raise ValueError(f"answer kind must be one of {', '.join(KINDS)}; got {kind!r}")
@@ -49,16 +56,16 @@ def extract(text: str, kind: str = "auto") -> str | None:
     if shown is None:
         return None
     stated, fallback = _READERS[kind]
-    for statement in reply.statements(shown, verbatim=kind == "exact"):
+    for statement in reply.statements(shown, verbatim=kind == "exact", options=kind == "choice"):
         found = stated(statement)
-        if found:
-            return found
+        if found is not None:
+            return found or None
     return fallback(shown)
 
 
 def _last_number(text: str, prose: bool = True) -> str | None:
     """The last numeral; in prose not one that only counts steps or list items."""
-    text = soften(text)
+    text = soften(without_ending_note(text) if prose else text)
     if prose and "\n" in text:
         text = _ENUMERATOR.sub("", text)
     last = None
@@ -69,9 +76,13 @@ def _last_number(text: str, prose: bool = True) -> str | None:
 
 
 def _numeral(found: re.Match[str]) -> str:
-    """The matched numeral without currency and closing marks; of one that is malformed, the last part."""
+    """The matched numeral without currency and closing marks, but `$2k` whole; of a malformed one the last part."""
     sign = "-" if found["sign"] else ""
     bare = found[0][len(sign) + len(found["currency"] or "") :].rstrip(".")
+    if found["pair"]:
+        return sign + found["pair"]
+    if found["currency"] and found["scale"] and not found["scale"][0].isspace():
+        return found[0]
     if len(bare) <= MAX_CHARS and read_head(found) is None:
         return re.split(r"[,'_/\s]|\.(?=.*\.)", bare)[-1] or bare
     return sign + bare
@@ -87,7 +98,10 @@ def _stated_number(statement: str) -> str | None:
 
 
 def _stated_choice(statement: str) -> str | None:
+    """The letter of a statement; empty where it states several."""
     text = plain(statement)
+    if _SEVERAL.match(text):
+        return ""
     letter = read_letter(text)
     if letter is None:
         first = _CHOICE_FIRST.match(text)
@@ -96,26 +110,30 @@ def _stated_choice(statement: str) -> str | None:
 
 
 def _last_choice(text: str) -> str | None:
-    found = _CHOICE.findall(text)
+    found = _CHOICE.findall(_SEVERAL.sub(" ", text))
     return str(max(found[-1])).upper() if found else None
 
 
 def _closing_choice(text: str) -> str | None:
     """The letter that is the whole last line, else the last marked letter."""
     line = reply.last_line(text)
-    letter = read_letter(plain(line)) if len(line) <= MAX_CHARS else None
+    answered = _LETTER_AFTER_A.fullmatch(line)
+    letter = answered[1] if answered else read_letter(plain(line)) if len(line) <= MAX_CHARS else None
     return letter if letter and letter in "ABCDEFGHIJ" else _last_choice(text)
 
 
 def _stated_math(statement: str) -> str | None:
-    return statement if _MATH.search(soften(statement[:MAX_CHARS])) else None
+    return concise(statement) if has_math(soften(statement[:MAX_CHARS])) else None
 
 
 def _stated_any(statement: str) -> str | None:
-    """The statement; of a sentence that ends in `is <number>`, the number."""
-    tail = _COPULA.split(statement)[-1]
-    if tail != statement and len(tail) <= MAX_CHARS and read_quantity(plain(tail)):
-        return tail
+    """The statement; of a sentence that ends in `is <number or formula>`, that; without what explains it."""
+    statement = concise(statement)
+    tail = _EQUATED.split(statement)[-1]
+    if tail == statement and not number_end(statement[:MAX_CHARS]):
+        tail = predicate(statement)
+    if tail != statement and len(tail) <= MAX_CHARS and (read_quantity(plain(tail)) or is_formula(tail)):
+        return concise(tail)
     return statement
 
 
@@ -124,17 +142,18 @@ def _closing_math(text: str) -> str | None:
     raw = reply.last_line(text)
     if len(raw) > MAX_CHARS:
         return None
-    line = reply.tidy(raw)
-    inline = _INLINE.findall(line)
-    formula = inline[-1].strip() if inline and _MATH.search(inline[-1]) else line
+    line = without_ending_note(reply.tidy(raw))
+    inline = [first or second for first, second in FENCE.findall(line)]
+    formula = inline[-1].strip() if inline and has_math(inline[-1]) else line
     if "=" in formula:
         formula = formula.rpartition("=")[2].strip().rstrip(".")
-    prose = _WORD.search(soften(raw)) and not inline
-    if not formula or (prose and ", " in formula):
+    listed = ", " in formula and has_prose(raw) and not inline
+    tail = concise(predicate(formula).strip())
+    if tail != formula and is_formula(tail) and not (listed and read_quantity(plain(tail))):
+        return tail
+    if not formula or listed:
         return None
-    if _MATH.search(formula) and not _WORD.search(soften(formula)):
-        return formula
-    return formula if read_quantity(plain(formula)) else None
+    return tail if is_formula(tail) or read_quantity(plain(tail)) else None
 
 
 def _closing_any(text: str) -> str | None:

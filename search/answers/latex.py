@@ -24,7 +24,9 @@ _SPACE = re.compile(r"(?<!\\)\\(?:[,;: ]|q?quad(?![A-Za-z]))|~")
 _SPACED_POWER = re.compile(r"(?<=\S)[ ]{1,3}\^")
 _ESCAPED = re.compile(r"(?<!\\)\\([$%#&_])")
 _MATH_FENCE = re.compile(r"(?<!\\)\\[()\[\]]|\$\$")
-_DOLLAR = re.compile(r"(?<!\\)\$")
+FENCE = re.compile(
+    r"(?<!\\)\$(?!\s)((?:\\.|[^$\\\n])+)(?<!\s)\$(?!\d)|(?<!\\)\$[ \t]+((?:\\.|[^$\\\n])+)[ \t]\$(?![ \t]*\d)"
+)  # `$x$`, as in Pandoc: no blank inside, no digit after; `$ x $` too
 _BRACED = re.compile(r"\{([^{},]*)\}")
 
 
@@ -60,12 +62,10 @@ def soften(text: str) -> str:
 
 
 def _without_dollars(text: str) -> str:
-    """Paired `$` are math fences and go; a single one is a currency and stays."""
-    text = _MATH_FENCE.sub("", text).strip()
-    if len(text) > 2 and text[0] == text[-1] == "$" and text[-2] != "\\":
+    """Paired `$` are math fences and go; one that opens or closes no fence is a currency and stays."""
+    text = FENCE.sub(lambda found: found[1] or found[2], _MATH_FENCE.sub("", text).strip())
+    if text.count("$") == 2 and len(text) > 2 and text[0] == text[-1] and text[-2] != "\\":
         text = text[1:-1].strip()
-    if len(_DOLLAR.findall(text)) % 2 == 0:
-        text = _DOLLAR.sub("", text)
     return _ESCAPED.sub(r"\1", text)
 
 

@@ -49,6 +49,7 @@ def read_decimal(text: str) -> Scaled | None:
     """The value of a numeral without sign, exponent or fraction bar; None where it is not well formed."""
     if not any(map(str.isdigit, text)):
         return None
+    text = text.removesuffix(".")
     for form in _FORMS:
         found = form.fullmatch(text)
         if found is None:

@@ -4,8 +4,10 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
+from search.answers.convert import factor
 from search.answers.numerals import Scaled, read_decimal, read_ratio, read_repeating
-from search.answers.units import Unit, agree, read_unit
+from search.answers.units import Unit, agree, leading_unit, read_unit
+from search.answers.words import in_digits
 
 
 def head_pattern(separators: str) -> str:
@@ -14,7 +16,7 @@ def head_pattern(separators: str) -> str:
     part = rf"\{{\s*%s-?{numeral})\s*\}}"
     return rf"""(?:
         (?P<whole>\d{{1,9}})\s+(?P<part>[1-9]\d{{0,8}})\s?/\s?(?P<parts>\d{{1,9}})
-      | (?P<units>\d{{1,9}})?\s*\\frac\s*{part % "(?P<top>"}\s*{part % "(?P<bottom>"}
+      | (?:(?P<units>\d{{1,9}})\s*)?\\frac\s*{part % "(?P<top>"}\s*{part % "(?P<bottom>"}
       | (?P<over>{numeral})\s*/\s*(?P<under>{numeral})
       | (?:(?P<times>{numeral})\s*(?:\\times|\\cdot|[xX*])\s*)?
         10\s*\^\s*(?P<brace>\{{)?\s*(?P<power>[-+]?\d{{1,12}})(?!\d)(?(brace)\s*\}})
@@ -29,8 +31,12 @@ _CURRENCY = r"(?:US\$|[$€£¥₹]|USD|EUR|GBP)"
 _HEAD = head_pattern(".,'_ ")
 _QUANTITY = re.compile(rf"(?P<sign>[-+]?)\s*(?P<currency>{_CURRENCY}?)\s*(?P<inner>[-+]?)\s*{_HEAD}", re.VERBOSE)
 _PERCENT = re.compile(r"\s*(?:%|(?:percent(?:age)?|per\s+cent|pct)(?:\s+points?)?(?![A-Za-z]))", re.IGNORECASE)
-_MULTIPLIER = re.compile(r"\s*(thousand|million|billion|trillion)(?![A-Za-z])", re.IGNORECASE)
-_ZEROS = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_MULTIPLIER = re.compile(r"\s*(hundred|thousand|million|billion|trillion)(?![A-Za-z])", re.IGNORECASE)
+_MONEY_SUFFIX = re.compile(r"(k|m|bn?)(?![A-Za-z])", re.IGNORECASE)  # `$1.5k`; without a currency, `k` is a factor
+_ZEROS = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12, "k": 3, "m": 6, "b": 9, "bn": 9}
+_NOTE = re.compile(r"\s\(([^()]*)\)$")
+_BASE_NOTE = re.compile(r"\s*(?:mod|modulo|base)\b", re.IGNORECASE)  # part of the value
+_NOTE_WORD = re.compile(r"(?<![\\A-Za-z])(?!(?:sin|cos|tan|log|exp|sqrt|mod)(?![A-Za-z]))[^\W\d_]{3,}")
 
 
 @dataclass(frozen=True)
@@ -44,8 +50,13 @@ class Quantity:
         return " ".join([self.value, *sorted(self.unit)])
 
     def matches(self, other: "Quantity") -> bool:
-        """Same value, and units that do not contradict each other."""
-        return self.value == other.value and agree(self.unit, other.unit)
+        """Same value, and units that do not contradict each other; or the same amount in two units: 1 km, 1000 m."""
+        if agree(self.unit, other.unit):
+            return self.value == other.value
+        times = factor(self.unit, other.unit)
+        if times is None or "e" in self.value + other.value:
+            return False
+        return Fraction(self.value) * times == Fraction(other.value)
 
 
 def _mixed(whole: str, part: Scaled | None) -> Scaled | None:
@@ -85,7 +96,7 @@ def _read_tail(tail: str, currency: str, percent: bool) -> tuple[int, Unit] | No
     if marked:
         words = read_unit(tail[marked.end() :])
         return None if words is None else (0 if percent else -2, frozenset())
-    scaled = _MULTIPLIER.match(tail)
+    scaled = (currency and _MONEY_SUFFIX.match(tail)) or _MULTIPLIER.match(tail)
     words_at = scaled.end() if scaled else 0
     rest = tail[words_at:]
     attached = bool(rest) and not rest[0].isspace() and not scaled
@@ -93,18 +104,50 @@ def _read_tail(tail: str, currency: str, percent: bool) -> tuple[int, Unit] | No
     return None if unit is None else (_ZEROS[scaled[1].lower()] if scaled else 0, unit)
 
 
+def number_end(text: str) -> int:
+    """Where the number that the text opens with ends, percent sign or `million` included; 0 where none does."""
+    found = _QUANTITY.match(text)
+    if found is None:
+        return 0
+    after = _PERCENT.match(text, found.end()) or _MULTIPLIER.match(text, found.end())
+    return after.end() if after else found.end()
+
+
+def split_note(text: str) -> tuple[str, str]:
+    """(answer, note) where words in brackets end the text: `7 (seven)`; an empty note where none do."""
+    found = _NOTE.search(text)
+    if found is None or "\\" in found[1] or _BASE_NOTE.match(found[1]):
+        return text, ""
+    if _NOTE_WORD.search(found[1]) or leading_unit(found[1].split()):
+        return text[: found.start()], found[1]
+    return text, ""
+
+
 def read_quantity(text: str, percent: bool = False) -> Quantity | None:
-    """The quantity that a plain answer states. `28%` is 7/25, or 28 where `percent` drops the sign."""
+    """The quantity that a plain answer states. `28%` is 7/25, or 28 where `percent` drops the sign.
+
+    Words in brackets after it are no part of it, except a known unit: `5 (km)`.
+    """
+    text, note = split_note(text)
+    quantity = _read(text, percent)
+    if quantity and note and not quantity.unit and leading_unit(note.split()) == len(note.split()):
+        return Quantity(quantity.value, read_unit(note) or frozenset())
+    return quantity
+
+
+def _read(text: str, percent: bool) -> Quantity | None:
     text = _MINUS_WORD.sub("-", _LEAD.sub("", text, count=1) if _LEAD.match(text) else text, count=1)
+    text = in_digits(text)
     if text[:1] == "(" and text[-1:] == ")" and not set("(),") & set(text[1:-1]):
         text = text[1:-1].strip()
     found = _QUANTITY.match(text)
     value = read_head(found) if found else None
     if found is None or value is None or (found["sign"] and found["inner"]):
         return None
-    if found["currency"] and text[found.end() : found.end() + 1].isalpha():
+    tail_at = text[found.end() :]
+    if found["currency"] and tail_at[:1].isalpha() and not _MONEY_SUFFIX.match(tail_at):
         return None
-    tail = _read_tail(text[found.end() :], found["currency"], percent)
+    tail = _read_tail(tail_at, found["currency"], percent)
     if tail is None:
         return None
     mantissa = -value.mantissa if "-" in found["sign"] + found["inner"] else value.mantissa

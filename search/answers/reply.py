@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from search.answers.latex import boxes
+from search.answers.latex import FENCE, boxes
 
 MAX_STATEMENTS = 50  # looked at, from the end of the reply
 
@@ -11,15 +11,19 @@ _THINK_TAG = re.compile(r"(</?think>)", re.IGNORECASE)
 _PHRASE = re.compile(
     r"\banswers?\b[*_]*"
     r"(?:[^\n.:=?]{0,60}?\b(?:is|are|was|be|equals?)\b(?!\s+(?:is|are|be)\b)[ \t]*:?|[^\n.:=?]{0,40}?[:=])"
-    r"|^[#*_\s]*(?:final\s+)?answer[*_\s]*$",
+    r"|^[#*_\s]*(?:final\s+)?answer[*_\s]*$"
+    r"|(?:答案|答え|정답)[ \t]*(?:是|为|為|は|은)?[ \t]*[:：]?"
+    r"|\b(?:respuesta|risposta|resposta|réponse|antwort|ответ)\b[^\n.:=?]{0,40}?(?:\b(?:es|est|è|é|ist|lautet)\b|:)",
     re.IGNORECASE | re.MULTILINE,
 )
+_A_MARK = re.compile(r"(?:^[ \t>*_]*|(?<=\?)[ \t]+)A[*_]*[:：][*_]*", re.MULTILINE)  # of `Q: ... A: ...`
+_B_MARK = re.compile(r"(?<![A-Za-z])\(?B[*_]*[:：.)]")  # then `A:` is an option
 _HASHES = re.compile(r"####[ \t]*")
 _SENTENCE_END = re.compile(
     r"(?<!\bSt)(?<!\bMt)(?<!\bDr)(?<!\bMr)(?<!\bMs)(?<!\bMrs)[.!?](?=[*_\"']*(?:\s+[A-Z\\]|\s*$))"
-    r"|[。！？]|,?\s(?:because|since)\s|,\s(?:which|so|as)\s|\.\s+I hope"
+    r"|[。！？]|です|,?\s(?:because|since)\s|,\s(?:which|so|as)\s|\.\s+I hope"
 )
-_FENCED = re.compile(r"\$([^\s$](?:[^$]*[^\s$])?)\$|\\\((.+?)\\\)")
+_FENCED = re.compile(rf"{FENCE.pattern}|\\\((.+?)\\\)")
 _LEAD = re.compile(
     r"(?:that|therefore|thus|hence|simply|just|clearly|indeed|actually|exactly|equal to|given by)[,:]?\s+",
     re.IGNORECASE,
@@ -60,7 +64,7 @@ def tidy(text: str) -> str:
     text = text.strip(_EMPHASIS)
     fenced = _FENCED.match(text)
     if fenced and not re.match(r"\s*[\w(\\$%-]", text[fenced.end() :]):
-        return (fenced[1] or fenced[2]).strip()
+        return (fenced[1] or fenced[2] or fenced[3]).strip()
     lead = _LEAD.match(text)
     text = text[lead.end() :] if lead else text
     return text.strip(_EMPHASIS).rstrip(".,;").strip(_EMPHASIS)
@@ -76,11 +80,16 @@ def _sentence(text: str, start: int) -> str:
     return line[: stop.start()] if stop else line
 
 
-def statements(text: str, verbatim: bool = False) -> Iterator[str]:
-    """The answers that the text states in so many words, the last first: boxes, `####`, `the answer is`."""
+def statements(text: str, verbatim: bool = False, options: bool = False) -> Iterator[str]:
+    """The answers that the text states in so many words, the last first: boxes, `####`, `the answer is`.
+
+    So does `A:` at the start of a line, unless it is one of several options, or `options` says that it may be.
+    """
     places: list[tuple[int, str | None, int]] = [(at, inner, at) for at, inner in boxes(text)]
     places += [(mark.start(), None, mark.end()) for mark in _HASHES.finditer(text)]
     places += [(phrase.start(), None, phrase.end()) for phrase in _PHRASE.finditer(text)]
+    if not options and not _B_MARK.search(text):
+        places += [(mark.start(), None, mark.end()) for mark in _A_MARK.finditer(text)]
     for _, inner, start in sorted(places, key=lambda place: place[0], reverse=True)[:MAX_STATEMENTS]:
         value = inner if inner is not None else _sentence(text, start)
         stated = value.strip() if verbatim else tidy(value)

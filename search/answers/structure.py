@@ -6,7 +6,7 @@ from dataclasses import dataclass
 MAX_ITEMS = 32
 _OPEN, _CLOSE = "([{<", ")]}>"
 
-_LETTER = re.compile(r"(?:(?i:option|choice)\s*:?\s*)?[(\[]?\s*([A-Za-z])\s*[)\]]?\s*[.:]?")
+_LETTER = re.compile(r"(?:(?i:option|choice)\s*:?\s*)?[(\[]?\s*([A-Za-z])\s*(?:[)\]]\s*)?[.:]?")
 _LETTER_AND_TEXT = re.compile(r"(?:(?i:option|choice)\s+\(?([A-J])\)?[:.)]\s|\(?([A-J])\)\s*[.:]?\s+\w)")
 _OTHER_LETTER = re.compile(r"\([A-Ja-j]\)")
 _NAME = r"(?:[A-Za-z]{1,20}(?:_\{?\w{1,8}\}?)?|\\[a-z]{2,10}|[A-Za-z]?\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])*\s*\))"
@@ -15,9 +15,10 @@ _NUMERIC_SIDE = re.compile(r"(?:[\d\s.,+\-*/^(){}%$!]|\\(?:frac|times|cdot|div)(
 _EQUALS = re.compile(r"(?<![<>!:])=")
 _ORDER = re.compile(r"\s*(<=|>=|<|>|\\(?:leq?|geq?|lt|gt)(?![A-Za-z])(?:slant)?)\s*")
 _SIMPLE = re.compile(r"[A-Za-z](?:_\{?\w\}?)?|\\(?:theta|alpha|beta|lambda|mu)")
-_INFINITY = re.compile(r"\+?\\infty|\+?inf(?:inity)?", re.IGNORECASE)
+_INFINITY = re.compile(r"(?:\+\s*|positive\s+)?(-\s*|(?:minus|negative)\s+)?(?:\\infty|inf(?:inity)?)", re.IGNORECASE)
+_ARTICLE = re.compile(r"(?:the|an?)\s+(?!and\b|or\b)(?=[A-Za-z]{3})", re.IGNORECASE)
 _GROUPED = re.compile(r"[^,]*(?<!\d)[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?[^,\d]*")  # one numeral, not a list
-_WORD_SEPARATOR = re.compile(r"\s*,?\s+(?:and|or)\s+")
+_WORD_SEPARATOR = re.compile(r"(?<!\s)(?:\s*,)?\s+(?:and|or)\s+")
 _TOKEN = re.compile(r"\\[{}]|\\(?:langle|rangle|lbrace|rbrace)(?![A-Za-z])|\d,\d{3}(?!\d)|[^\\]|\\", re.DOTALL)
 _BRACKETS = {
     "\\{": "{", "\\}": "}", "\\lbrace": "{", "\\rbrace": "}", "\\langle": "<", "\\rangle": ">",
@@ -50,7 +51,11 @@ def read_letter(text: str) -> str | None:
 
 
 def text_form(text: str) -> str:
-    """Case and spacing off, except case in LaTeX (`\\Delta`) and the space that keeps two words apart."""
+    """Case, spacing and a leading article off, except case in LaTeX (`\\Delta`) and the space between two words."""
+    infinity = _INFINITY.fullmatch(text)
+    if infinity:
+        return ("-" if infinity[1] else "") + "\\infty"
+    text = _ARTICLE.sub("", text, count=1) if _ARTICLE.match(text) else text
     words = " ".join(text.split()).rstrip(" .,;:")
     spaced = re.sub(r"(?<!\w) | (?!\w)", "", words) or text.strip()
     return spaced if "\\" in spaced else spaced.casefold()
@@ -142,7 +147,7 @@ def read_collection(text: str) -> Collection | None:
     if bracketed:
         inside = _split(bracketed[1])
         if inside is not None and all(inside) and (len(inside) > 1 or bracketed[0] == "{}"):
-            items = tuple("\\infty" if _INFINITY.fullmatch(item) else item for item in inside)
+            items = tuple(text_form(item) if _INFINITY.fullmatch(item) else item for item in inside)
             return Collection(bracketed[0], items) if len(items) <= MAX_ITEMS else None
     split = None if _GROUPED.fullmatch(text) else _split(_WORD_SEPARATOR.sub(", ", text))
     if split and len(split) > 1 and all(item and _is_solution(item) for item in split):

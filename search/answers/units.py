@@ -1,6 +1,6 @@
 """Units after a number: known ones by symbol, any other trailing words as a bag of nouns.
 
-No conversion: 5 km and 5000 m are two answers. A missing unit agrees with every unit.
+A missing unit agrees with every unit. `convert` has the factors between known ones.
 """
 
 import re
@@ -113,6 +113,32 @@ def read_unit(phrase: str, attached: bool = False) -> Unit | None:
         below = _measure(rest[1:])
         symbol += "/" + (below[0] if below else _singular(rest[1].lower()))
     return frozenset((symbol,))
+
+
+_TRAILING_WORDS = re.compile(r"(?<=[\d})\]A-Za-z])((?:\s+[A-Za-z]{2,20}(?:\^\{?[23]\}?)?){1,6})$")
+
+
+def split_unit(text: str) -> tuple[str, Unit]:
+    """(expression, unit) of `2\\pi cm`; a text of words alone is left whole."""
+    found = _TRAILING_WORDS.search(text)
+    unit = read_unit(found[1]) if found else None
+    if found is None or unit is None or not re.search(r"[\d\\]", text[: found.start()]):
+        return text, frozenset()
+    return text[: found.start()], unit
+
+
+def leading_unit(words: list[str]) -> int:
+    """How many of the words are the known unit that they open with: 3 of `miles per hour on average`."""
+    measured = _measure(words)
+    if measured is None:
+        return 0
+    used = measured[1]
+    if used < len(words) and words[used].lower() in ("celsius", "fahrenheit"):
+        return used + 1
+    if used + 1 < len(words) and words[used].lower() in ("/", "per"):
+        below = _measure(words[used + 1 :])
+        return used + 1 + (below[1] if below else 1)
+    return used
 
 
 def agree(left: Unit, right: Unit) -> bool:
