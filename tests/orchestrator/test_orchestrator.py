@@ -114,3 +114,12 @@ def test_importing_the_package_is_light():
     code = "import sys; from orchestrator import Orchestrator; print('torch' in sys.modules, 'ray' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.split() == ["False", "False"]
+
+
+def test_case_57_64_children_of_the_root_prefill_the_prompt_once_an_engine():
+    with Orchestrator(engines=4, rows_per_engine=16, **INLINE) as orchestrator:
+        result = orchestrator.solve("What is 5 * 7?", "self_consistency", samples=64, wave=64, stop_at=1.0)
+    used = [row for row in result.engines.values() if row["expansions"]]
+    assert len(used) == 4
+    assert sum(row["expansions"] for row in used) == 64
+    assert result.cost.prefilled == 4 * (len(result.tree.prompts[""]) - 1)
