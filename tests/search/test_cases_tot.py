@@ -124,7 +124,7 @@ def test_best_partial_prefers_what_can_go_on_to_what_ended_without_an_answer(ben
     ended = Sample("I give up.", (1, EOS), "eos", verdict=Verdict(0.9, "t"))
     b.tell(b.ask()[0], ended, ("there are 5 apples\n\n", 0.2))
     chosen = b.strategy.answer(b.tree)
-    assert (chosen.answer, chosen.node_id, chosen.complete) == ("5", "r.1", False)
+    assert (chosen.answer, chosen.node_id, chosen.complete) == ("5 apples", "r.1", False)
 
 
 @pytest.mark.parametrize("step", [1, -1])
@@ -211,7 +211,7 @@ def test_case_20_eos_behind_a_step_finishes_that_step(lab):
     found = one.solve("tot", options={"k": 2})
     node = found.tree.node("r.0")
     assert (node.status, node.complete, node.reason) == ("terminal", True, "ended")
-    assert (found.answer, found.complete) == ("12", True)
+    assert (found.answer, found.complete) == ("12 apples", True)
     assert one.count("expansions") == 2
 
 
