@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import DynamicCache
 
+from bench.baselines import cache_argument, greedy, tensor
 from engine import attention
 from engine.base import BranchRequest, StepRule
 from engine.fused import fuse
@@ -64,39 +66,26 @@ def parity(shape: str, device: torch.device, dtype: torch.dtype) -> dict[str, An
 class Sharing:
     """Conditions on one model: prefix tokens P, B branches of distinct hints, greedy, `new` tokens each."""
 
-    def __init__(self, model: Any, device: torch.device, prefix: int, branches: int, new: int) -> None:
+    def __init__(self, model: Any, prefix: int, branches: int, new: int) -> None:
         generator = torch.Generator().manual_seed(1)
         draw = torch.randint(0, VOCABULARY, (prefix + 8 * branches,), generator=generator).tolist()
         self.prefix = tuple(draw[:prefix])
         self.hints = [tuple(draw[prefix + 8 * i : prefix + 8 * i + 8]) for i in range(branches)]
-        self.model, self.device, self.new = model, device, new
+        self.model, self.new = model, new
 
-    @torch.inference_mode()
     def no_kv(self) -> list[list[int]]:
         """Every branch prefills its whole prompt; equal lengths, so no padding is needed."""
-        ids = torch.tensor([[*self.prefix, *hint] for hint in self.hints], device=self.device)
-        return self._decode(ids, None)
+        prompts = tensor(self.model, [[*self.prefix, *hint] for hint in self.hints])
+        return greedy(self.model, prompts, DynamicCache(config=self.model.config), self.new)
 
     @torch.inference_mode()
     def exact_cache(self) -> list[list[int]]:
         """One prefill of the prefix, its cache repeated per row."""
-        out = self.model(input_ids=torch.tensor([self.prefix], device=self.device), use_cache=True, logits_to_keep=1)
-        cache = out.cache if hasattr(out, "cache") else out.past_key_values
+        cache = DynamicCache(config=self.model.config)
+        held = cache_argument(self.model, cache)
+        self.model.base_model(input_ids=tensor(self.model, [list(self.prefix)]), use_cache=True, **held)
         cache.batch_repeat_interleave(len(self.hints))
-        return self._decode(torch.tensor(self.hints, device=self.device), cache)
-
-    def _decode(self, ids: Any, cache: Any) -> list[list[int]]:
-        name = "cache" if "cache" in self.model.forward.__code__.co_varnames else "past_key_values"
-        tokens: list[Any] = []
-        for _ in range(self.new):
-            out = self.model(
-                input_ids=ids, use_cache=True, logits_to_keep=1, **({name: cache} if cache is not None else {})
-            )
-            cache = out.cache if hasattr(out, "cache") else out.past_key_values
-            ids = out.logits[:, -1].argmax(-1, keepdim=True)
-            tokens.append(ids)
-        rows: list[list[int]] = torch.cat(tokens, dim=1).tolist()
-        return rows
+        return greedy(self.model, tensor(self.model, [list(hint) for hint in self.hints]), cache, self.new)
 
     def rksc(self, engine: LocalEngine) -> list[list[int]]:
         rule = StepRule(max_tokens=self.new)
@@ -175,7 +164,7 @@ def main() -> None:
     stock, other = random_model(options.shape, device, dtype), random_model(options.shape, device, dtype)
     other.set_attn_implementation(attention.NAME)
     engine = LocalEngine(fuse(other), _Endless(8192), "gpu")
-    sharing = Sharing(stock, device, options.prefix, options.branches, options.new)
+    sharing = Sharing(stock, options.prefix, options.branches, options.new)
     sync = torch.cuda.synchronize if device.type == "cuda" else (lambda: None)
     report["rows"] = measure(sharing, engine, options.rounds, sync)
     options.out.parent.mkdir(parents=True, exist_ok=True)

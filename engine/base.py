@@ -13,8 +13,6 @@ Finish = Literal["step", "stop", "eos", "length", "cancelled", "error"]
 Segments = tuple[tuple[int, ...], ...]
 """A path as token segments, the prompt first; the engine caches KV so that segment ends are addressable."""
 
-Listener = Callable[[Sequence["KVEvent"]], None]
-
 
 @dataclass(frozen=True, slots=True)
 class StepRule:
