@@ -4,30 +4,36 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from engine import kv
-from engine.attention import Cohort
-from engine.kv_plan import Plan, needed_alone, plan
+from engine.kv import KVShape, TensorKV
+from engine.kv_segment import nbytes_in
 from engine.kv_tree import KVBudgetError, KVTree, Segment
+from engine.row_kv import RowKV
 
 
 @dataclass(slots=True, eq=False)
 class Claim:
-    """What admitted rows may still use. pin: the end of their path's held part; cohort: what they use now."""
+    """What admitted rows may still use, in bytes. missing: path tokens that are computed first and then held by the
+    tree; row: what one row comes to need behind the path.
 
-    plan: Plan
+    pin: the end of the path's held part. computing: where the missing tokens are being computed. running: rows' KV.
+    """
+
+    path: tuple[int, ...]
+    new_tokens: int
     rows: int
     pin: Segment
-    path: tuple[int, ...]
-    computing: bool
-    cohort: Cohort | None = None
+    missing: int
+    row: int
+    computing: RowKV | None = None
+    running: list[RowKV] = field(default_factory=list)
+
+    @property
+    def computed(self) -> bool:
+        return self.pin.end == len(self.path)
 
     @property
     def nbytes(self) -> int:
-        return self.plan.most(self.rows) if self.computing else self.plan.running(self.rows)
-
-    @property
-    def rebuild(self) -> int:
-        return self.plan.rebuild(self.rows)
+        return self.missing + self.rows * self.row
 
 
 @dataclass(slots=True, eq=False)
@@ -35,7 +41,7 @@ class Admission:
     """Claims on one tree's budget; pinned segments and claims never exceed it together."""
 
     tree: KVTree
-    shape: kv.KVShape
+    shape: KVShape
     claims: list[Claim] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -43,7 +49,8 @@ class Admission:
 
     def buffer_bytes(self) -> int:
         """Bytes of running rows on the device now."""
-        return kv.buffer_bytes(self.tree, (claim.cohort for claim in self.claims if claim.cohort is not None))
+        rows = [row for claim in self.claims for row in (*claim.running, claim.computing) if row is not None]
+        return sum(row.nbytes for row in rows)
 
     def admit(self, path: tuple[int, ...], new_tokens: int, rows: int, least: int = 1) -> Claim | None:
         """Pin what is held of `path`, on the device, for as many of `rows` rows as fit; None if fewer than `least`.
@@ -67,7 +74,7 @@ class Admission:
             self.tree.evict(end.path()[0])
 
     def leave(self, claim: Claim) -> None:
-        claim.cohort = None
+        claim.computing, claim.running = None, []
         self.claims.remove(claim)
         self.tree.unpin(claim.pin)
 
@@ -79,52 +86,50 @@ class Admission:
         what = f"one branch of {length + 1} path tokens and {new_tokens} new ones"
         return f"{what} needs {needed} bytes of KV, given {limit}"
 
-    def take(self, nbytes: int) -> None:
-        """Make room for an allocation that was admitted."""
-        if not self.tree.make_room(nbytes):
-            raise KVBudgetError(f"no room for {nbytes} bytes that were admitted")
-
-    # -- buffers ---------------------------------------------------------------------------------------------------
-    def compute(self, claim: Claim) -> Cohort:
-        """One row in which the missing tokens of the claim's path are to be computed."""
-        self.take(claim.plan.buffer)
-        claim.cohort = kv.cohort(self.tree, self.shape, claim.path, 1, len(claim.path))
-        return claim.cohort
+    # -- rows ------------------------------------------------------------------------------------------------------
+    def compute(self, claim: Claim) -> RowKV:
+        """The row in which the missing tokens of the claim's path are to be computed."""
+        most = len(claim.path) - claim.pin.end
+        self._take(claim.missing)
+        claim.computing = RowKV(self.shape, _spans(claim.pin), most, chunk=most)
+        claim.computing.reserve(most)
+        return claim.computing
 
     def computed(self, claim: Claim) -> None:
-        """The missing tokens are in the claim's cohort: hold them in the tree, pinned, and let the cohort go."""
-        group = claim.cohort
-        if group is None:
+        """The missing tokens are in place: the tree holds them, pinned, in the memory they were computed in."""
+        row = claim.computing
+        if row is None:
             raise RuntimeError("nothing was computed")
-        if claim.plan.clone:
-            self.take(claim.plan.clone)
-        adopted = not claim.plan.clone
-        claim.cohort = None if adopted else group
+        claim.computing = None
         self._forget_beyond(claim)
-        pin = self.tree.insert(claim.path, lambda start, stop: _own(kv.row_payload(group, 0, start, stop), adopted))
+        pin = self.tree.insert(claim.path, row.payload)
         self.tree.pin(pin)
         self.tree.unpin(claim.pin)
-        claim.pin, claim.cohort, claim.computing = pin, None, False
+        claim.pin, claim.missing = pin, 0
 
-    def run(self, claim: Claim, room: int = 0) -> Cohort:
-        """The claim's rows behind its held path, with buffers for `room` tokens in all at once."""
-        first = max(claim.plan.start, claim.plan.row if room else 0)
-        self.take(claim.plan.shared + claim.rows * first)
-        claim.cohort = kv.cohort(self.tree, self.shape, claim.path, claim.rows, max(room, len(claim.path) + 1))
-        return claim.cohort
+    def run(self, claim: Claim, whole: bool = False) -> RowKV:
+        """One more of the claim's rows behind its held path; whole: all its memory at once."""
+        row = RowKV(self.shape, _spans(claim.pin), claim.new_tokens)
+        claim.running.append(row)
+        if whole:
+            self.grow(row, claim.new_tokens)
+        return row
 
-    def grow(self, group: Cohort, tokens: int) -> None:
-        """Make room for `tokens` more tokens a row, so that the model's pass allocates no KV."""
-        columns = group.private_k.shape[3]
-        longer = kv.blocks(max(group.filled) + tokens)
-        if longer > columns:
-            self.take(group.rows * (longer - columns // 2) * self.shape.bytes_per_token)
-            group.reserve(tokens)
+    def grow(self, row: RowKV, tokens: int) -> None:
+        """Room for `tokens` more tokens, so that the model's pass allocates no KV."""
+        if missing := row.missing_bytes(tokens):
+            self._take(missing)
+            row.reserve(tokens)
 
-    def shrink(self, group: Cohort, staying: int) -> None:
-        """Make room for the copy of the rows that stay."""
-        if staying:
-            self.take(staying * group.private_k.shape[3] * self.shape.bytes_per_token // 2)
+    def end(self, claim: Claim, row: RowKV, tokens: tuple[int, ...] | None) -> None:
+        """The row has ended; the tree holds `tokens`, the row's path, if there is room for them (None: not wanted)."""
+        given = row.nbytes if len(row.own) == 1 else 0
+        if given:
+            claim.running.remove(row)
+        if tokens is not None and row.length == len(tokens):
+            self.tree.store(tokens, row.payload, self.shape.bytes_per_token, given)
+        if not given:
+            claim.running.remove(row)
 
     # -- books -----------------------------------------------------------------------------------------------------
     def check_integrity(self) -> None:
@@ -138,6 +143,11 @@ class Admission:
         if not self.claims and any(segment.readers for segment in self.tree.segments()):
             raise RuntimeError("segments have readers, but nothing runs")
 
+    def _take(self, nbytes: int) -> None:
+        """Make room for an allocation that was admitted."""
+        if not self.tree.make_room(nbytes):
+            raise KVBudgetError(f"no room for {nbytes} bytes that were admitted")
+
     def _forget_beyond(self, claim: Claim) -> None:
         """Others may have stored some of the missing tokens meanwhile, in memory that this claim does not cover."""
         for node in self.tree.reach(claim.path).path()[len(claim.pin.path()) :]:
@@ -147,19 +157,21 @@ class Admission:
 
     def _claim(self, path: tuple[int, ...], new_tokens: int, rows: int, end: Segment) -> Claim:
         """For as many of `rows` rows as fit, maybe none. end: the pinned end of what is held of `path`."""
-        needs = plan(self.shape, len(path), new_tokens, end.path())
-        return Claim(needs, self._fitting(needs, rows), end, path, computing=end.end < len(path))
-
-    def _fitting(self, needs: Plan, rows: int) -> int:
-        """How many of `rows` rows fit beside all claims and pinned segments."""
+        unit = self.shape.bytes_per_token
+        claim = Claim(path, new_tokens, rows, end, (len(path) - end.end) * unit, new_tokens * unit)
         limit = self.tree.limit
-        if limit is None:
-            return rows
-        free = limit - self.tree.device.pinned - needs.restored - sum(claim.nbytes for claim in self.claims)
-        rebuild = max((claim.rebuild for claim in self.claims), default=0)
-        fits = (n for n in range(rows, 0, -1) if needs.most(n) + max(rebuild, needs.rebuild(n)) <= free)
-        return next(fits, 0)
+        if limit is not None:
+            restored = nbytes_in(end.path(), "host")
+            free = limit - self.tree.device.pinned - restored - sum(other.nbytes for other in self.claims)
+            claim.rows = max(min(rows, (free - claim.missing) // max(claim.row, 1)), 0)
+        return claim
 
 
-def _own(payload: kv.TensorKV, adopted: bool) -> kv.TensorKV:
-    return payload if adopted else payload.copy()
+def needed_alone(shape: KVShape, length: int, new_tokens: int) -> int:
+    """Bytes for one row behind `length` held tokens when nothing else is held."""
+    return (length + new_tokens) * shape.bytes_per_token
+
+
+def _spans(end: Segment) -> list[TensorKV]:
+    """KV of the path to `end`, all of it on the device."""
+    return [segment.payload for segment in end.path() if isinstance(segment.payload, TensorKV)]

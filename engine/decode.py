@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from engine.attention import Cohort
 from engine.base import Branch, Codec, Finish, StepRule
+from engine.row_kv import RowKV
 from engine.sampler import draw
 
 
 @dataclass(slots=True, eq=False)
 class Row:
-    """One sample under way: its random stream, its rules, and what it has drawn."""
+    """One sample under way: its random stream, its rules, and what it has drawn. kv: while it decodes."""
 
     path: tuple[int, ...]
     stream: int
@@ -27,6 +27,12 @@ class Row:
     logprob: float = 0.0
     top1: float = 0.0
     finish: Finish | None = None
+    kv: RowKV | None = None
+
+    @property
+    def newest(self) -> int:
+        """The token to feed next; the first step feeds the path's last token."""
+        return self.tokens[-1] if self.tokens else self.path[-1]
 
     def branch(self, codec: Codec) -> Branch:
         n = max(len(self.tokens), 1)
@@ -47,30 +53,6 @@ class Row:
     def _text(self, codec: Codec) -> str:
         ended = self.tokens and self.tokens[-1] in codec.eos_ids
         return codec.decode(self.tokens[:-1] if ended else self.tokens)
-
-
-@dataclass(slots=True, eq=False)
-class Lane:
-    """A cohort with its rows, in its order; their paths share the cohort's prefix."""
-
-    cohort: Cohort
-    rows: list[Row]
-
-    def inputs(self) -> list[list[int]]:
-        """Next token of each row; the first step feeds the path's last token."""
-        return [[row.tokens[-1] if row.tokens else row.path[-1]] for row in self.rows]
-
-    def takes(self, cohort: Cohort, path: tuple[int, ...]) -> bool:
-        """Whether rows behind `path` can join: what both share is the same prefix."""
-        shared = cohort.shared_k.shape[2]
-        return self.cohort.shared_k.shape[2] == shared and self.rows[0].path[:shared] == path[:shared]
-
-    def keep_running(self) -> None:
-        """Finished rows leave, their room is freed."""
-        staying = [i for i, row in enumerate(self.rows) if row.finish is None]
-        self.rows = [self.rows[i] for i in staying]
-        if staying:
-            self.cohort.keep(staying)
 
 
 def draw_all(logits: Tensor, rows: Sequence[Row], codec: Codec, now: float) -> None:

@@ -12,8 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from transformers.activations import SiLUActivation
 
 from engine.attention import Batch, Scoring
+from engine.native import Kernels, kernels
 from engine.packing import pack
 
 FAMILIES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
@@ -22,7 +24,7 @@ FAMILIES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3
 class FusedLayer(nn.Module):
     """One decoder layer. heads: query heads, KV heads, head dimension."""
 
-    def __init__(self, layer: Any, index: int, heads: tuple[int, int, int]) -> None:
+    def __init__(self, layer: Any, index: int, heads: tuple[int, int, int], own: Kernels | None) -> None:
         super().__init__()
         attention, mlp = layer.self_attn, layer.mlp
         self.index = index
@@ -33,29 +35,48 @@ class FusedLayer(nn.Module):
         self.gate_up = _joined(mlp.gate_proj, mlp.up_proj)
         self.down = mlp.down_proj
         self.activation = mlp.act_fn
-        self.norms = nn.ModuleList([_Norm(layer.input_layernorm), _Norm(layer.post_attention_layernorm)])
-        self.head_norms = nn.ModuleList([_Norm(n) for n in _head_norms(attention)])
+        self.silu = isinstance(mlp.act_fn, nn.SiLU | SiLUActivation)
+        self.norms = nn.ModuleList([_Norm(layer.input_layernorm, own), _Norm(layer.post_attention_layernorm, own)])
+        self.head_norms = nn.ModuleList([_Norm(n, None) for n in _head_norms(attention)])
+        self.kernels = own
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, batch: Batch) -> Tensor:
-        """x [N, hidden]; cos, sin [N, 1, D]."""
-        x = x + self._attend(self.norms[0](x), cos, sin, batch)
-        gate, up = self.gate_up(self.norms[1](x)).chunk(2, dim=-1)
-        out: Tensor = x + self.down(self.activation(gate) * up)
+    def forward(self, x: Tensor, more: Tensor | None, cos: Tensor, sin: Tensor, batch: Batch) -> Tensor:
+        """x [N, hidden] += more (what the last layer adds), in place; cos, sin [N, D]. Returns what this layer adds."""
+        x_norm = self.norms[0](x, more)
+        after = self.norms[1](x, self._attend(x_norm, cos, sin, batch))
+        gate_up = self.gate_up(after)
+        out: Tensor = self.down(self._gated(gate_up))
+        return out
+
+    def _gated(self, gate_up: Tensor) -> Tensor:
+        if self.kernels is not None and self.silu:
+            return self.kernels.silu_mul(gate_up)
+        gate, up = gate_up.chunk(2, dim=-1)
+        out: Tensor = self.activation(gate) * up
         return out
 
     def _attend(self, x: Tensor, cos: Tensor, sin: Tensor, batch: Batch) -> Tensor:
         queries, keys, dim = self.heads
         states = self.qkv(x).view(x.shape[0], queries + 2 * keys, dim)
-        turned, value = states[:, : queries + keys], states[:, queries + keys :]
         if self.head_norms:
-            parts = turned.split([queries, keys], dim=1)
-            turned = torch.cat([norm(part) for norm, part in zip(self.head_norms, parts, strict=True)], dim=1)
-        first, second = turned.chunk(2, dim=-1)
-        turned = turned * cos + torch.cat([-second, first], dim=-1) * sin
-        query, key = turned.transpose(0, 1).split([queries, keys])
-        out = batch.attend(self.index, query, key, value.transpose(0, 1), self.scoring)
-        result: Tensor = self.o(out.transpose(0, 1).reshape(x.shape[0], queries * dim))
+            parts = torch.split(states, [queries, keys, keys], dim=1)
+            normed = [norm(part, None) for norm, part in zip(self.head_norms, parts[:2], strict=True)]
+            states = torch.cat([*normed, parts[2]], dim=1)
+        query, key, value = torch.split(self._turned(states, cos, sin), [queries, keys, keys], dim=1)
+        out = batch.attend(self.index, query, key, value, self.scoring)
+        result: Tensor = self.o(out.reshape(x.shape[0], queries * dim))
         return result
+
+    def _turned(self, states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """Rotary positions for the query and key heads of states [N, H_q + 2 H_kv, D]."""
+        queries, keys, _ = self.heads
+        if self.kernels is not None:
+            self.kernels.rotate(states, cos, sin, queries + keys)
+            return states
+        turned, value = states[:, : queries + keys], states[:, queries + keys :]
+        first, second = turned.chunk(2, dim=-1)
+        turned = turned * cos[:, None] + torch.cat([-second, first], dim=-1) * sin[:, None]
+        return torch.cat([turned, value], dim=1)
 
 
 class FusedModel(nn.Module):
@@ -70,19 +91,23 @@ class FusedModel(nn.Module):
         self.config = config
         self.embed = body.embed_tokens
         self.rotary = body.rotary_emb
-        self.layers = nn.ModuleList([FusedLayer(layer, i, heads) for i, layer in enumerate(body.layers)])
-        self.norm = _Norm(body.norm)
+        weight = body.embed_tokens.weight
+        own = kernels(weight.dtype) if weight.device.type == "cpu" else None
+        self.layers = nn.ModuleList([FusedLayer(layer, i, heads, own) for i, layer in enumerate(body.layers)])
+        self.norm = _Norm(body.norm, own)
         self.head = model.lm_head
 
     def forward(self, tokens: Tensor, positions: Tensor, batch: Batch, wanted: Sequence[int]) -> Tensor:
         """tokens, positions [N] -> logits [len(wanted), V] at these packed positions (none wanted: none computed)."""
         x: Tensor = self.embed(tokens)
-        cos, sin = (part[0][:, None] for part in self.rotary(x[None], positions[None]))
+        cos, sin = (part[0].contiguous() for part in self.rotary(x[None], positions[None]))
+        more: Tensor | None = None
         for layer in self.layers:
-            x = layer(x, cos, sin, batch)
-        if not wanted:
+            more = layer(x, more, cos, sin, batch)
+        if not wanted or more is None:
             return x.new_empty(0)
-        logits: Tensor = self.head(self.norm(x[torch.tensor(wanted, device=x.device)]))
+        rows = torch.tensor(wanted, device=x.device)
+        logits: Tensor = self.head(self.norm(x[rows], more[rows]))
         return logits
 
 
@@ -97,12 +122,18 @@ def fuse(model: nn.Module) -> nn.Module:
 class _Norm(nn.Module):
     """RMS normalisation with the weight and epsilon of a stock one."""
 
-    def __init__(self, norm: Any) -> None:
+    def __init__(self, norm: Any, own: Kernels | None) -> None:
         super().__init__()
         self.weight = norm.weight
         self.eps = float(norm.variance_epsilon)
+        self.kernels = own
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, more: Tensor | None) -> Tensor:
+        """Normalises x += more; x is changed in place."""
+        if self.kernels is not None:
+            return self.kernels.add_norm(x, more, self.weight, self.eps)
+        if more is not None:
+            x += more
         out: Tensor = functional.rms_norm(x, self.weight.shape, self.weight, self.eps)
         return out
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from engine.base import KVEvent, key_state, token_bytes
 from engine.eviction import LRU, Policy, Scores
 from engine.kv_history import Dropped, EventLog
-from engine.kv_ledger import Ledger
+from engine.kv_ledger import WASTE, Ledger
 from engine.kv_segment import Match, Nothing, Payload, Segment, State, check_links, common_length, nbytes_in
 from engine.residency import Evictor
 
@@ -72,6 +72,17 @@ class KVTree:
             node = child
         return Match(tuple(segments), None, at)
 
+    def held(self, tokens: Sequence[int]) -> int:
+        """Length of the longest held prefix of `tokens`; nothing counts as used by asking."""
+        node, at = self.root, 0
+        while at < len(tokens) and (child := node.children.get(tokens[at])) is not None:
+            common = common_length(child.tokens, tokens[at : at + len(child.tokens)])
+            at += common
+            if common < len(child.tokens):
+                break
+            node = child
+        return at
+
     def find(self, key: bytes) -> Segment | None:
         """The segment that ends at `key`."""
         return self._by_key.get(key)
@@ -110,18 +121,23 @@ class KVTree:
         self._dropped.returned(tokens, node.end, node.hash)
         return segment
 
-    def store(self, tokens: Sequence[int], cut: Callable[[int, int], Payload], bytes_per_token: int) -> Segment | None:
+    def store(
+        self, tokens: Sequence[int], cut: Callable[[int, int], Payload], bytes_per_token: int, given: int = 0
+    ) -> Segment | None:
         """Insert if there is room for it once others have left, on the device or else on the host; None if not.
 
-        `cut` gives a payload that may be part of a larger buffer: it is copied. What is held is restored if it fits.
+        `cut` gives a payload that may be part of a larger buffer: it is copied. given: bytes of that buffer if it has
+        no other owner any more; then it is kept as it is where little of it would be wasted. What is held is restored
+        if it fits.
         """
         end = self.reach(tokens)
         self.pin(end)
         try:
             size = (len(tokens) - end.end) * bytes_per_token
-            if self.make_room(size + nbytes_in(end.path(), "host")):
+            kept = bool(given) and (given - size) * WASTE <= given
+            if self.make_room((given if kept else size + given) + nbytes_in(end.path(), "host")):
                 self.restore(end)
-                return self.insert(tokens, lambda start, stop: cut(start, stop).to_device())
+                return self.insert(tokens, cut if kept else lambda start, stop: cut(start, stop).to_device())
             if size and Evictor(self).make_host_room(size):
                 return self.insert(tokens, lambda start, stop: cut(start, stop).to_host(), "host")
             return None if size else end

@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from engine import attention, kv_transfer
+from engine import kv_transfer
+from engine.attention import Attention, choose, register
 from engine.base import (
     BranchRequest,
     BranchResult,
@@ -30,7 +31,7 @@ from engine.labels import Labels
 from engine.loading import load_model, pick_device, pick_dtype
 from engine.models import ModelSource, resolve
 from engine.packed import Forward
-from engine.packing import is_packed, pack
+from engine.packing import PLAIN_ROWS, pack, packed_by
 from engine.plain import PlainEngine
 from engine.scheduler import Scheduler, Ticket
 from engine.scoring import Scorer, asked_of
@@ -64,6 +65,7 @@ class LocalEngine:
 
     kv_budget_bytes: most bytes of KV on the device at any time, running rows included; None is unbounded, 0 keeps
     nothing between calls and bounds nothing else. eviction: who goes first when bytes are short (`engine.eviction`).
+    attention: how it is computed (`engine.attention.choose`).
     host_budget_bytes: evicted KV kept in host memory; None is a quarter of the machine's free memory, and nothing
     where the device is the CPU itself.
     """
@@ -82,6 +84,7 @@ class LocalEngine:
         eviction: str = "lru",
         max_rows: int = 64,
         prefill_chunk: int = 256,
+        attention: str = "auto",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.model = model
@@ -96,7 +99,10 @@ class LocalEngine:
         self.tree = KVTree(fingerprint, kv_budget_bytes, policy=policy(eviction), host_budget_bytes=on_host)
         self.labels = Labels.of(codec)
         self.counts: Counter[str] = Counter()
-        self._forward = Forward(model, self.device, 1 if is_packed(model) else attention.MIN_ROWS)
+        kernel = packed_by(model)
+        self.attention = choose(attention, self.device, shape.dtype)
+        least_rows = kernel.least_rows if kernel else PLAIN_ROWS
+        self._forward = Forward(model, self.device, least_rows, self.attention)
         self._scheduler = Scheduler(self._forward, codec, self.tree, self.shape, max_rows, clock, prefill_chunk)
         self._scorer = Scorer(self._scheduler, self.labels, clock)
         self._lock = threading.Lock()
@@ -113,6 +119,7 @@ class LocalEngine:
         host_budget_bytes: int | None = None,
         eviction: str = "lru",
         max_rows: int = 64,
+        attention: str = "auto",
         fingerprint: str = "",
     ) -> LocalEngine:
         """Load a model by name (see `engine.models.resolve`) and check it against its own attention.
@@ -125,7 +132,7 @@ class LocalEngine:
         if where.type == "cpu":
             torch.set_num_threads(threads)
         kind = pick_dtype(dtype, where)
-        model, codec = _checked(source, where, kind)
+        model, codec = _checked(source, where, kind, choose(attention, where, kind))
         name_of_kv = fingerprint or f"{source.fingerprint}:{kind}"
         return cls(
             model,
@@ -135,6 +142,7 @@ class LocalEngine:
             host_budget_bytes=host_budget_bytes,
             eviction=eviction,
             max_rows=max_rows,
+            attention=attention,
         )
 
     # -- Engine ----------------------------------------------------------------------------------------------------
@@ -204,7 +212,18 @@ class LocalEngine:
             return self.tree.snapshot()
 
     def stats(self) -> dict[str, Any]:
-        return {**self.counts, **self.tree.memory(), "device": str(self.device), "dtype": str(self.shape.dtype)}
+        return {**self.counts, **self.tree.memory(), **self.settings}
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """How this engine computes."""
+        kernel = packed_by(self.model)
+        return {
+            "device": str(self.device),
+            "dtype": str(self.shape.dtype),
+            "attention": self.attention.name,
+            "products": kernel.name if kernel else "torch",
+        }
 
     def check_integrity(self) -> None:
         """Raise RuntimeError if the books of KV do not balance or a budget is exceeded."""
@@ -250,17 +269,17 @@ class LocalEngine:
             )
 
 
-def _checked(source: ModelSource, device: torch.device, dtype: torch.dtype) -> tuple[Any, Codec]:
+def _checked(source: ModelSource, device: torch.device, dtype: torch.dtype, backend: Attention) -> tuple[Any, Codec]:
     """The model, fused where that is possible, and its codec; UnsupportedModelError if the tree attention errs."""
-    model, codec = load_model(source, device, dtype, attention.register()), HFCodec(source)
+    model, codec = load_model(source, device, dtype, register()), HFCodec(source)
     shape = kv_shape(model)
-    reason, probe = unsupported(model, shape)
+    reason, probe = unsupported(model, shape, backend)
     if reason is not None or shape is None or probe is None:
         raise UnsupportedModelError(reason or "", model, codec)
     model = fuse(model)
-    if (difference := probe.mismatch(model, shape)) is not None:
+    if (difference := probe.mismatch(model, shape, backend)) is not None:
         logger.warning("the fused forward of %r is not used: %s", source.name, difference)
-        model = load_model(source, device, dtype, attention.register())
+        model = load_model(source, device, dtype, register())
         pack(model)
     return model, codec
 

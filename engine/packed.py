@@ -1,4 +1,4 @@
-"""One forward pass over packed rows: token ids of all cohorts in a row of [1, N], logits only where asked for."""
+"""One forward pass over packed rows: token ids of all rows in a row of [1, N], logits only where asked for."""
 
 from __future__ import annotations
 
@@ -9,40 +9,39 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.attention import Batch, Cohort
+from engine.attention import Attention, Batch
 from engine.fused import FusedModel
+from engine.row_kv import RowKV
 
-Feed = tuple[Cohort, Sequence[Sequence[int]], bool]
-"""A cohort, the new tokens of each of its rows (equally many), and whether logits are wanted."""
+Feed = tuple[RowKV, Sequence[int], bool]
+"""A row, its new tokens, and whether logits are wanted at the last of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """A model with where it runs. min_rows: rows a product must have for its bits not to depend on their number."""
+    """A model with where it runs. least_rows: rows a product must have for its bits not to depend on their number."""
 
     model: Any
     device: torch.device
-    min_rows: int
+    least_rows: int
+    attention: Attention
 
     @torch.inference_mode()
     def __call__(self, feeds: Sequence[Feed]) -> Tensor:
-        """Append K/V of all tokens to their cohorts; logits [R, V] at the last token of each row that wants them."""
+        """Append K/V of all tokens to their rows; logits [R, V] of the rows that want them, in the order of feeds."""
         flat: list[int] = []
-        positions: list[int] = []
         wanted: list[int] = []
-        for cohort, rows, logits in feeds:
-            for length, row in zip(cohort.lengths, rows, strict=True):
-                flat.extend(row)
-                positions.extend(range(length, length + len(row)))
-                if logits:
-                    wanted.append(len(flat) - 1)
-        padding = [0] * max(self.min_rows - len(flat), 0)
-        batch = Batch([(cohort, len(rows[0])) for cohort, rows, _ in feeds])
-        tokens = torch.tensor(flat + padding, device=self.device)
-        places = torch.tensor(positions + padding, device=self.device)
-        padded = wanted + [0] * max(self.min_rows - len(wanted), 0) if wanted else []
+        for _, tokens, logits in feeds:
+            flat.extend(tokens)
+            if logits:
+                wanted.append(len(flat) - 1)
+        batch = Batch([(row, len(tokens)) for row, tokens, _ in feeds], self.attention)
+        padding = max(self.least_rows - len(flat), 0)
+        ids = torch.tensor(flat + [0] * padding, device=self.device)
+        positions = torch.cat([batch.positions, batch.positions.new_zeros(padding)]).to(self.device)
+        padded = wanted + [0] * max(self.least_rows - len(wanted), 0) if wanted else []
         run = self.model if isinstance(self.model, FusedModel) else self._stock
-        out: Tensor = run(tokens, places, batch, padded)
+        out: Tensor = run(ids, positions, batch, padded)
         batch.advance()
         return out[: len(wanted)]
 

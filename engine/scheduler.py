@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
-from engine import kv
 from engine.admission import Admission, Claim
 from engine.base import Codec
-from engine.decode import Lane, Row, draw_all
+from engine.decode import Row, draw_all
+from engine.kv import KVShape
+from engine.kv_segment import common_length
 from engine.kv_tree import KVTree
 from engine.packed import Feed, Forward
 from engine.ticket import Ticket
 
 __all__ = ["Scheduler", "Ticket"]
+
+_WORTH_WAITING = 16
+"""Path tokens that another request is computing: with fewer in common, both compute them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -24,6 +29,11 @@ class _Prefill:
     rows: list[Row]
     path: tuple[int, ...]
     claim: Claim
+
+    @property
+    def missing(self) -> int:
+        computing = self.claim.computing
+        return len(self.claim.path) - computing.length if computing else 0
 
 
 @dataclass(slots=True, eq=False)
@@ -38,15 +48,15 @@ class Scheduler:
     forward: Forward
     codec: Codec
     tree: KVTree
-    shape: kv.KVShape
+    shape: KVShape
     max_rows: int
     clock: Callable[[], float]
     chunk: int = 256
     closed: int = 0
     admission: Admission = field(init=False)
     _waiting: deque[Ticket] = field(default_factory=deque)
-    _prefill: _Prefill | None = None
-    _lanes: list[Lane] = field(default_factory=list)
+    _prefills: list[_Prefill] = field(default_factory=list)
+    _running: list[Row] = field(default_factory=list)
     _claims: dict[Row, Claim] = field(default_factory=dict)
     _owner: dict[Row, Ticket] = field(default_factory=dict)
     _cancelled: deque[str] = field(default_factory=deque)
@@ -65,21 +75,21 @@ class Scheduler:
         """Admit what fits, run the model once over a chunk of prefill and all decoding rows, let finished rows go."""
         self._end_cancelled()
         self._admit()
-        chunk = self._chunk()
-        feeds: list[Feed] = [(lane.cohort, lane.inputs(), True) for lane in self._lanes]
-        if self._prefill is not None and self._prefill.claim.cohort is not None:
-            feeds.append((self._prefill.claim.cohort, [chunk], False))
+        chunks = self._chunks()
+        feeds: list[Feed] = []
+        for row in self._running:
+            if row.kv is not None:
+                self.admission.grow(row.kv, 1)
+                feeds.append((row.kv, [row.newest], True))
+        feeds += [(computing, chunk, False) for prefill, chunk in chunks if (computing := prefill.claim.computing)]
         if not feeds:
             return
-        for lane in self._lanes:
-            self.admission.grow(lane.cohort, 1)
         began = self.clock()
         logits = self.forward(feeds)
-        feeds.clear()
-        rows = [row for lane in self._lanes for row in lane.rows]
+        rows = list(self._running)
         if rows:
             draw_all(logits, rows, self.codec, self.clock())
-        self._book(self.clock() - began, len(chunk), rows)
+        self._book(self.clock() - began, chunks, rows)
         self._leave()
         self._start()
         self.tree.enforce_budget()
@@ -88,40 +98,51 @@ class Scheduler:
         """The model raised: everything under way is lost, what is held stays."""
         for ticket in {*self._waiting, *self._owner.values()}:
             ticket.failure, ticket.over = error, True
-        for claim in {*self._claims.values(), *([self._prefill.claim] if self._prefill else ())}:
+        for claim in {*self._claims.values(), *(prefill.claim for prefill in self._prefills)}:
             self.admission.leave(claim)
         self._waiting.clear()
         self._owner.clear()
         self._claims.clear()
-        self._prefill, self._lanes = None, []
+        self._prefills, self._running = [], []
 
     def compute(self, claim: Claim) -> None:
         """Compute and hold the missing part of an admitted path now."""
-        if not claim.computing:
+        if claim.computed:
             return
         self.tree.count_recomputed(claim.path, claim.pin)
-        group = self.admission.compute(claim)
-        while group.length < len(claim.path):
-            self.forward([(group, [claim.path[group.length : group.length + self.chunk]], False)])
-        del group
+        row = self.admission.compute(claim)
+        while row.length < len(claim.path):
+            self.forward([(row, claim.path[row.length : row.length + self.chunk], False)])
         self.admission.computed(claim)
 
     # -- admission -------------------------------------------------------------------------------------------------
     def _admit(self) -> None:
-        """Start waiting requests in order while rows and bytes are free; one path at a time is prefilled."""
-        while self._waiting and self._prefill is None and not self.closed:
-            first = self._waiting[0]
-            if first.done:
-                self._waiting.popleft()
-                continue
-            running = sum(len(lane.rows) for lane in self._lanes)
-            if running and running + len(first.unstarted) > self.max_rows:
+        """Start waiting requests in order while rows and bytes are free.
+
+        A request whose path is being computed for another one waits for that; later ones may go ahead of it.
+        """
+        for first in list(islice(self._waiting, self.max_rows)):
+            if self.closed:
                 return
-            if not self._open(self._alike(first, self.max_rows - running)):
+            if first.done:
+                self._waiting.remove(first)
+                continue
+            if not first.unstarted or self._computed_for_another(first.path):
+                continue
+            under_way = len(self._owner)
+            if under_way and under_way + len(first.unstarted) > self.max_rows:
+                return
+            if not self._open(self._alike(first, self.max_rows - under_way)):
                 return
 
+    def _computed_for_another(self, path: tuple[int, ...]) -> bool:
+        if not self._prefills:
+            return False
+        held = self.tree.held(path)
+        return any(common_length(p.claim.path, path[:-1]) >= held + _WORTH_WAITING for p in self._prefills)
+
     def _alike(self, first: Ticket, room: int) -> list[Ticket]:
-        """`first` and the waiting requests with its path, so that their rows share one cohort."""
+        """`first` and the waiting requests with its path, so that it is computed for all of them at once."""
         found: list[Ticket] = []
         for ticket in self._waiting:
             alike = ticket.path == first.path and not ticket.done and len(ticket.unstarted) <= room
@@ -144,12 +165,12 @@ class Scheduler:
         started = rows[: claim.rows]
         self._take(tickets, claim)
         first.prefilled += len(claim.path) - claim.pin.end
-        if claim.computing:
+        if claim.computed:
+            self._join(started, claim)
+        else:
             self.tree.count_recomputed(claim.path, claim.pin)
             self.admission.compute(claim)
-            self._prefill = _Prefill(started, first.path, claim)
-        else:
-            self._join(started, first.path, claim)
+            self._prefills.append(_Prefill(started, first.path, claim))
         return True
 
     def _take(self, tickets: Sequence[Ticket], claim: Claim) -> None:
@@ -166,36 +187,40 @@ class Scheduler:
             if not ticket.unstarted:
                 self._waiting.remove(ticket)
 
-    def _chunk(self) -> tuple[int, ...]:
-        if self._prefill is None or self._prefill.claim.cohort is None:
-            return ()
-        at = self._prefill.claim.cohort.length
-        return self._prefill.path[at : min(at + self.chunk, len(self._prefill.path) - 1)]
+    def _chunks(self) -> list[tuple[_Prefill, tuple[int, ...]]]:
+        """What of the prefills is computed in this step: `chunk` tokens, half of them for the oldest if it needs them,
+        the rest for the shortest first."""
+        found: dict[int, int] = {}
+        room = self.chunk
+        if self._prefills:
+            found[0] = min(self._prefills[0].missing, self.chunk // 2)
+            room -= found[0]
+        for i in sorted(range(len(self._prefills)), key=lambda i: self._prefills[i].missing):
+            more = min(self._prefills[i].missing - found.get(i, 0), room)
+            if more > 0:
+                found[i] = found.get(i, 0) + more
+                room -= more
+        chunks = []
+        for i, size in sorted(found.items()):
+            prefill = self._prefills[i]
+            at = len(prefill.claim.path) - prefill.missing
+            chunks.append((prefill, prefill.path[at : at + size]))
+        return chunks
 
     def _start(self) -> None:
         """Rows whose path is computed begin to decode."""
-        prefill = self._prefill
-        if prefill is None or prefill.claim.cohort is None or prefill.claim.cohort.length < len(prefill.claim.path):
-            return
-        self._prefill = None
-        self.admission.computed(prefill.claim)
-        self._join(prefill.rows, prefill.path, prefill.claim)
+        for prefill in [p for p in self._prefills if not p.missing]:
+            self._prefills.remove(prefill)
+            self.admission.computed(prefill.claim)
+            self._join(prefill.rows, prefill.claim)
 
-    def _join(self, rows: list[Row], path: tuple[int, ...], claim: Claim) -> None:
-        """Rows begin to decode; without a byte budget they share a lane with rows behind the same prefix.
-
-        A shared lane has columns for its longest row, which a budget by claims does not foresee.
-        """
+    def _join(self, rows: list[Row], claim: Claim) -> None:
+        """Rows begin to decode; rows with a common prefix are kept side by side, so that it is read once for them."""
         claim.rows = len(rows)
-        cohort = self.admission.run(claim)
+        for row in rows:
+            row.kv = self.admission.run(claim)
         self._claims.update(dict.fromkeys(rows, claim))
-        lane = next((lane for lane in self._lanes if self.tree.limit is None and lane.takes(cohort, path)), None)
-        if lane is None:
-            self._lanes.append(Lane(cohort, rows))
-            return
-        lane.cohort.join(cohort)
-        lane.rows += rows
-        claim.cohort = lane.cohort
+        self._running = sorted([*self._running, *rows], key=lambda row: row.path)
 
     # -- finishing -------------------------------------------------------------------------------------------------
     def _end_cancelled(self) -> None:
@@ -207,48 +232,32 @@ class Scheduler:
                 ticket.cancel()
         self._waiting = deque(ticket for ticket in self._waiting if not ticket.done)
         self._leave(store=False)
-        prefill = self._prefill
-        if prefill is not None:
+        for prefill in list(self._prefills):
             for row in [row for row in prefill.rows if row.finish is not None]:
                 prefill.rows.remove(row)
                 del self._owner[row]
             prefill.claim.rows = len(prefill.rows)
             if not prefill.rows:
                 self.admission.leave(prefill.claim)
-                self._prefill = None
+                self._prefills.remove(prefill)
 
     def _leave(self, store: bool = True) -> None:
         """Let finished rows go; their KV is stored in the tree, once, if there is room for it."""
-        for lane in self._lanes:
-            finished = [i for i, row in enumerate(lane.rows) if row.finish is not None]
-            if not finished:
-                continue
-            for i in finished:
-                if store:
-                    self._store(lane, i)
-            gone = [lane.rows[i] for i in finished]
-            self.admission.shrink(lane.cohort, len(lane.rows) - len(finished))
-            lane.keep_running()
-            for row in gone:
-                self._let_go(row)
-        self._lanes = [lane for lane in self._lanes if lane.rows]
+        for row in [row for row in self._running if row.finish is not None]:
+            claim = self._claims.pop(row)
+            if row.kv is not None:
+                self.admission.end(claim, row.kv, (*row.path, *row.tokens[:-1]) if store else None)
+            row.kv = None
+            del self._owner[row]
+            claim.rows -= 1
+            if not claim.rows:
+                self.admission.leave(claim)
+        self._running = [row for row in self._running if row.finish is None]
 
-    def _let_go(self, row: Row) -> None:
-        del self._owner[row]
-        claim = self._claims.pop(row)
-        claim.rows -= 1
-        if not claim.rows:
-            self.admission.leave(claim)
-
-    def _store(self, lane: Lane, i: int) -> None:
-        tokens = (*lane.rows[i].path, *lane.rows[i].tokens[:-1])
-        cut = lambda start, stop: kv.row_payload(lane.cohort, i, start, stop)  # noqa: E731
-        self.tree.store(tokens, cut, self.shape.bytes_per_token)
-
-    def _book(self, seconds: float, prefilled: int, rows: Sequence[Row]) -> None:
+    def _book(self, seconds: float, chunks: Sequence[tuple[_Prefill, tuple[int, ...]]], rows: Sequence[Row]) -> None:
         """Share a step's seconds among its tokens, so that all shares add up to the engine's time."""
-        each = seconds / max(prefilled + len(rows), 1)
-        if self._prefill is not None:
-            self._owner[self._prefill.rows[0]].prefill_s += each * prefilled
+        each = seconds / max(sum(len(chunk) for _, chunk in chunks) + len(rows), 1)
+        for prefill, chunk in chunks:
+            self._owner[prefill.rows[0]].prefill_s += each * len(chunk)
         for row in rows:
             self._owner[row].decode_s += each

@@ -85,8 +85,8 @@ class Scorer:
     def _feed(self, asked: Asked, claim: Claim) -> Feed:
         asked.held = claim.pin.end
         self.scheduler.compute(claim)
-        cohort = self.scheduler.admission.run(claim, len(asked.path) + len(asked.question))
-        return cohort, [[asked.path[-1], *asked.question]], True
+        row = self.scheduler.admission.run(claim, whole=True)
+        return row, [asked.path[-1], *asked.question], True
 
     def _scored(self, asked: Asked, logits: Iterator[Tensor], seconds: float) -> ScoreResult:
         if asked.error is not None:

@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 
-from engine import attention, kv
-from engine.kv_tree import KVTree
+from engine import attention
+from engine.kv import KVShape
 from engine.packed import Forward
+from engine.packing import PLAIN_ROWS
+from engine.row_kv import RowKV
 
 _LENGTH, _SPLIT = 48, 33
 _TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 6e-2, torch.float16: 2e-2}
@@ -36,37 +38,37 @@ class Probe:
         model.set_attn_implementation(attention.NAME)
         return cls(tuple(tokens[0].tolist()), expected)
 
-    def mismatch(self, model: Any, shape: kv.KVShape) -> str | None:
+    def mismatch(self, model: Any, shape: KVShape, backend: attention.Attention) -> str | None:
         """None if `model`, fed in pieces through the tree, gives the expected logits, else what differs.
 
         The largest difference is judged relative to the largest logit, by dtype.
         """
-        found = _through_tree(model, shape, self.tokens)
+        found = _through_tree(model, shape, self.tokens, backend)
         difference = float((found - self.expected).abs().max() / self.expected.abs().max().clamp_min(1e-6))
         if difference <= _TOLERANCE.get(shape.dtype, 1e-3):
             return None
         return f"the self-test's logits differ by {difference:.1e} of the largest"
 
 
-def unsupported(model: Any, shape: kv.KVShape | None) -> tuple[str | None, Probe | None]:
+def unsupported(model: Any, shape: KVShape | None, backend: attention.Attention) -> tuple[str | None, Probe | None]:
     """Why the tree attention cannot serve this stock model (None: it can), and the probe to check others with."""
     if shape is None:
         return "it has no attention layers with key-value heads", None
     try:
         probe = Probe.of(model)
-        return probe.mismatch(model, shape), probe
+        return probe.mismatch(model, shape, backend), probe
     except Exception as error:  # any model code may run here; whatever it raises, the plain path is right
         return f"the self-test raised {type(error).__name__}: {error}", None
 
 
-def kv_shape(model: Any) -> kv.KVShape | None:
+def kv_shape(model: Any) -> KVShape | None:
     """Layout of the model's KV from its configuration; None for a model without such heads."""
     config = model.config.get_text_config()
     heads = getattr(config, "num_attention_heads", None)
     if not heads:
         return None
     parameter = next(model.parameters())
-    return kv.KVShape(
+    return KVShape(
         layers=config.num_hidden_layers,
         kv_heads=getattr(config, "num_key_value_heads", None) or heads,
         head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
@@ -75,10 +77,11 @@ def kv_shape(model: Any) -> kv.KVShape | None:
     )
 
 
-def _through_tree(model: Any, shape: kv.KVShape, tokens: Sequence[int]) -> torch.Tensor:
-    """Logits of the last token, float32: one chunk, a second one, then a single token, in two rows."""
-    forward = Forward(model, shape.device, attention.MIN_ROWS)
-    cohort = kv.cohort(KVTree("self-test"), shape, [], 2)
+def _through_tree(model: Any, shape: KVShape, tokens: Sequence[int], backend: attention.Attention) -> torch.Tensor:
+    """Logits of the last token, float32: one chunk, a second one, then a single token, in two rows that share them."""
+    forward = Forward(model, shape.device, PLAIN_ROWS, backend)
+    first = RowKV(shape, [], len(tokens))
     for part in (tokens[:_SPLIT], tokens[_SPLIT:-1]):
-        forward([(cohort, [part, part], False)])
-    return forward([(cohort, [tokens[-1:], tokens[-1:]], True)])[1].float()
+        forward([(first, part, False)])
+    rows = [RowKV(shape, first.seen(0), 1) for _ in range(2)]
+    return forward([(row, tokens[-1:], True) for row in rows])[1].float()

@@ -9,8 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from engine.admission import needed_alone
 from engine.base import BranchRequest, ScoreQuery, StepRule, path_keys, stream_key
-from engine.kv_plan import needed_alone
 from engine.local import LocalEngine
 
 PROMPT = "Find the way through a wood of many branches, step by step. " * 3
@@ -147,10 +147,10 @@ def test_a_budget_too_small_for_one_branch_names_needed_and_given_bytes(build):
 def test_rows_that_do_not_fit_at_once_run_in_parts(build):
     path = (prompt(build()),)
     engine = build()
-    budget = needed_alone(engine.shape, len(path[0]) - 1, 40) + 4 * 128 * engine.shape.bytes_per_token
+    budget = needed_alone(engine.shape, len(path[0]) - 1, 40) + 4 * 40 * engine.shape.bytes_per_token
     small = build(kv_budget_bytes=budget)
     most, forward = [], small._scheduler.forward
-    small._scheduler.forward = lambda feeds: most.append(sum(len(f[1]) for f in feeds)) or forward(feeds)
+    small._scheduler.forward = lambda feeds: most.append(sum(wanted for _, _, wanted in feeds)) or forward(feeds)
     wide = ask(path, n=24, tokens=40)
     found, expected = small.expand([wide])[0], engine.expand([wide])[0]
     assert found.branches == expected.branches

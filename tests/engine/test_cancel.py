@@ -108,7 +108,8 @@ def test_a_request_that_waits_is_cancelled_before_it_starts(loaded):
 def test_a_cancelled_part_gives_its_bytes_to_the_next(engine, loaded):
     """Rows of b wait for bytes that a has; they start in the step in which a is cancelled."""
     a, b = (request(engine, name, "A short prompt.", n=4) for name in "ab")
-    tight = LocalEngine(loaded.model, loaded.codec, "tiny", kv_budget_bytes=800 * engine.shape.bytes_per_token)
+    tokens = len(a.path[0]) + 4 * RULE.max_tokens + 30
+    tight = LocalEngine(loaded.model, loaded.codec, "tiny", kv_budget_bytes=tokens * engine.shape.bytes_per_token)
     rows = watch(tight, {10: lambda: tight.cancel(["a"])})
     found = tight.expand([a, b])
     assert max(rows) == 4

@@ -57,6 +57,9 @@ PLAIN = {
 }
 
 
+REFERENCE = attention.choose("reference", torch.device("cpu"), torch.float32)
+
+
 def build(name: str, table: dict[str, tuple[str, dict[str, object]]]):
     config_class, options = table[name]
     torch.manual_seed(0)
@@ -65,11 +68,12 @@ def build(name: str, table: dict[str, tuple[str, dict[str, object]]]):
     return transformers.AutoModelForCausalLM.from_config(config).eval().requires_grad_(False)
 
 
+@pytest.mark.parametrize("implementation", ["auto", "reference", "cpu"])
 @pytest.mark.parametrize("name", sorted(TREE))
-def test_logprobs_through_the_tree_equal_the_models_own(name: str):
+def test_logprobs_through_the_tree_equal_the_models_own(name: str, implementation: str):
     model = build(name, TREE)
-    assert unsupported(model, kv_shape(model))[0] is None
-    engine = LocalEngine(model, ByteCodec(512), name)
+    assert unsupported(model, kv_shape(model), REFERENCE)[0] is None
+    engine = LocalEngine(model, ByteCodec(512), name, attention=implementation)
     prompt = tuple(range(20, 60))
     rule = StepRule(max_tokens=6)
     first = engine.expand([BranchRequest("a", (prompt,), (1, 2, 3), rule)])[0].branches
@@ -108,7 +112,7 @@ def test_the_fused_forward_equals_the_stock_model(name: str, tmp_path: Path):
 @pytest.mark.parametrize("name", sorted(PLAIN))
 def test_other_models_are_found_out_and_run_on_the_plain_path(name: str, tmp_path: Path, caplog):
     model = build(name, PLAIN)
-    assert unsupported(model, kv_shape(model))[0] is not None
+    assert unsupported(model, kv_shape(model), REFERENCE)[0] is not None
     model.save_pretrained(tmp_path)
     byte_tokenizer().save_pretrained(tmp_path)
     with caplog.at_level(logging.WARNING):
@@ -132,14 +136,14 @@ def test_other_models_are_found_out_and_run_on_the_plain_path(name: str, tmp_pat
 
 def test_a_wrong_attention_is_found_out(monkeypatch):
     model = build("llama", TREE)
-    monkeypatch.setattr(attention.Scoring, "weights", lambda self, scores, first: scores.softmax(-1))
-    assert "differ" in (unsupported(model, kv_shape(model))[0] or "")
+    monkeypatch.setattr("engine.attention.reference._weights", lambda scores, positions, scoring: scores.softmax(-1))
+    assert "differ" in (unsupported(model, kv_shape(model), REFERENCE)[0] or "")
 
 
 def test_a_wrong_fused_forward_is_not_used(tmp_path: Path, monkeypatch, caplog):
     build("llama", TREE).save_pretrained(tmp_path)
     byte_tokenizer().save_pretrained(tmp_path)
-    monkeypatch.setattr("engine.fused._Norm.forward", lambda self, x: x)
+    monkeypatch.setattr("engine.fused._Norm.forward", lambda self, x, more: x)
     engine = LocalEngine.load(str(tmp_path), device="cpu", dtype="float32")
     assert not isinstance(engine.model, FusedModel)
     assert any("fused forward" in record.message for record in caplog.records)

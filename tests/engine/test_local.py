@@ -272,14 +272,21 @@ def test_a_model_that_raises_fails_the_calls_under_way_and_nothing_hangs(engine)
     broken.tree.check_integrity()
 
 
-def test_branches_behind_one_prefix_decode_as_one_lane(engine):
+def test_branches_behind_one_prefix_decode_together_and_are_prefilled_together(engine):
     prefix = tuple(engine.codec.encode("A shared prefix of some blocks. " * 12))
-    tails = [tuple(engine.codec.encode("hint " * (1 + i))) for i in range(4)]
+    tails = [tuple(engine.codec.encode(f"{i} is a hint. " * (1 + i))) for i in range(4)]
     asks = [BranchRequest(str(i), (prefix, tail), (i, i + 9), RULE) for i, tail in enumerate(tails)]
     shared = another(engine)
-    lanes, forward = [], shared._scheduler.forward
-    shared._scheduler.forward = lambda feeds: lanes.append(sum(wanted for _, _, wanted in feeds)) or forward(feeds)
+    steps, forward = [], shared._scheduler.forward
+
+    def watched(feeds):
+        steps.append(([row for row, _, wanted in feeds if wanted], [len(t) for _, t, wanted in feeds if not wanted]))
+        return forward(feeds)
+
+    shared._scheduler.forward = watched
     together = [result.branches for result in shared.expand(asks)]
     assert together == [another(engine).expand([ask])[0].branches for ask in asks]
-    assert max(lanes) == 1
-    shared.tree.check_integrity()
+    assert max(len(rows) for rows, _ in steps) == 8
+    assert max(len(chunks) for _, chunks in steps) == 3
+    assert sum(sum(chunks) for _, chunks in steps) == len(prefix) + sum(len(tail) - 1 for tail in tails)
+    shared.check_integrity()
