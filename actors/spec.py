@@ -11,7 +11,8 @@ from engine.base import Codec, Engine
 from engine.eviction import policy
 from engine.models import SIMULATED, ModelSource, resolve
 
-_ALL = frozenset({"logprobs", "confidence", "score"})
+_SIMULATED = frozenset({"logprobs", "confidence", "score"})
+_LOCAL = _SIMULATED | {"kv_export"}
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,9 @@ class EngineSpec:
     dtype: str = "auto"
     threads: int = 1
     kv_budget_bytes: int | None = None
+    host_budget_bytes: int | None = None
     eviction: str = "lru"
+    attention: str = "auto"
     max_rows: int = 64
     options: tuple[tuple[str, Any], ...] = ()
     factory: Callable[[], Engine] | None = None
@@ -66,7 +69,9 @@ class EngineSpec:
 
     @cached_property
     def capabilities(self) -> frozenset[str]:
-        return self._example.capabilities if self.factory is not None else _ALL
+        if self.factory is not None:
+            return self._example.capabilities
+        return _SIMULATED if self.model == SIMULATED else _LOCAL
 
     @cached_property
     def _example(self) -> Engine:
@@ -94,7 +99,7 @@ class EngineSpec:
         if self.factory is not None:
             return self.factory()
         if self.model == SIMULATED:
-            return _simulated(self.kv_budget_bytes, self.eviction, dict(self.options))
+            return _simulated(self, dict(self.options))
         from engine.local import load_engine
 
         return load_engine(
@@ -103,16 +108,25 @@ class EngineSpec:
             dtype=self.dtype,
             threads=self.threads,
             kv_budget_bytes=self.kv_budget_bytes,
+            host_budget_bytes=self.host_budget_bytes,
             eviction=self.eviction,
+            attention=self.attention,
             max_rows=self.max_rows,
             fingerprint=self.fingerprint,
         )
 
 
-def _simulated(kv_budget_bytes: int | None, eviction: str, options: dict[str, Any]) -> Engine:
+def _simulated(spec: EngineSpec, options: dict[str, Any]) -> Engine:
     from engine.simulated import SimulatedEngine
     from engine.text_engine import Latency, real_time
 
     latency = Latency(**{key: options.pop(key) for key in ("step_s", "prefill_rate", "per_call_s") if key in options})
     sleep = real_time() if options.pop("realtime", False) else None
-    return SimulatedEngine(latency=latency, sleep=sleep, kv_budget_bytes=kv_budget_bytes, eviction=eviction, **options)
+    return SimulatedEngine(
+        latency=latency,
+        sleep=sleep,
+        kv_budget_bytes=spec.kv_budget_bytes,
+        host_budget_bytes=spec.host_budget_bytes or 0,
+        eviction=spec.eviction,
+        **options,
+    )

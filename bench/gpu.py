@@ -58,9 +58,16 @@ def parity(shape: str, device: torch.device, dtype: torch.dtype) -> dict[str, An
     """Self-test of the tree attention and of the fused forward against the stock model."""
     model = random_model(shape, device, dtype)
     layout = kv_shape(model)
-    reason, probe = unsupported(model, layout)
-    fused = probe.mismatch(fuse(model), layout) if probe is not None and layout is not None else "no probe"
-    return {"shape": shape, "dtype": str(dtype), "tree": reason or "equal", "fused": fused or "equal"}
+    way = attention.choose("auto", device, dtype)
+    reason, probe = unsupported(model, layout, way)
+    fused = probe.mismatch(fuse(model), layout, way) if probe is not None and layout is not None else "no probe"
+    return {
+        "shape": shape,
+        "dtype": str(dtype),
+        "attention": way.name,
+        "tree": reason or "equal",
+        "fused": fused or "equal",
+    }
 
 
 class Sharing:

@@ -102,8 +102,8 @@ class LocalEngine:
         kernel = packed_by(model)
         self.attention = choose(attention, self.device, shape.dtype)
         least_rows = kernel.least_rows if kernel else PLAIN_ROWS
-        self._forward = Forward(model, self.device, least_rows, self.attention)
-        self._scheduler = Scheduler(self._forward, codec, self.tree, self.shape, max_rows, clock, prefill_chunk)
+        self.forward = Forward(model, self.device, least_rows, self.attention)
+        self._scheduler = Scheduler(self.forward, codec, self.tree, self.shape, max_rows, clock, prefill_chunk)
         self._scorer = Scorer(self._scheduler, self.labels, clock)
         self._lock = threading.Lock()
 

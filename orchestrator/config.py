@@ -27,7 +27,8 @@ class Config(BaseModel):
     None takes one where the cluster has GPUs. threads: CPU threads per engine. wait_for_resources_s: how long an
     autoscaling cluster may take to bring what is asked for. step_*: where a step ends (see `search.types.Boundary`).
     kv_budget_bytes: most bytes of KV on an engine's device, None is unbounded, 0 keeps nothing between calls; eviction:
-    what goes first when they are short (`engine.eviction`).
+    what goes first when they are short (`engine.eviction`); host_budget_bytes: evicted KV kept in host memory, None is
+    a quarter of what is free there, and nothing for CPU engines. attention: how it is computed (`engine.attention`).
     rows_per_engine: sample rows that fill an engine, None takes 2 on CPUs and 16 on GPUs. concurrency: problems
     searched at once. capacity: orders one strategy may have in flight. verifier: who scores nodes, for strategies
     that ask.
@@ -44,7 +45,9 @@ class Config(BaseModel):
     gpus_per_engine: float | None = Field(None, ge=0)
     wait_for_resources_s: float = Field(0.0, ge=0)
     kv_budget_bytes: int | None = Field(None, ge=0)
+    host_budget_bytes: int | None = Field(None, ge=0)
     eviction: Literal["lru", "omega", "value"] = "lru"
+    attention: Literal["auto", "reference", "native", "cpu", "cuda"] = "auto"
     max_rows: int = Field(64, ge=1)
     rows_per_engine: int | None = Field(None, ge=1)
     simulated: dict[str, Any] = Field(default_factory=dict)
@@ -99,7 +102,9 @@ class Config(BaseModel):
             dtype=self.dtype,
             threads=self.threads,
             kv_budget_bytes=self.kv_budget_bytes,
+            host_budget_bytes=self.host_budget_bytes,
             eviction=self.eviction,
+            attention=self.attention,
             max_rows=self.max_rows,
             options=tuple(sorted(self.simulated.items())),
         )

@@ -15,6 +15,7 @@ from search.ports import Candidate, Pool, Verifier
 from search.prompts import ChatPrompt
 from search.result import SearchResult
 from search.samples import deduplicate, judged
+from search.scale import Scale
 from search.strategies.base import Strategy
 from search.tree import Node, SearchTree
 from search.types import Cost, Event, Expansion, Outcome, Problem, Sampling, Verdict
@@ -106,7 +107,7 @@ class TreeSearch:
         for outcome in outcomes:
             run.book(outcome)
         verdicts = await self._verify(run, outcomes)
-        scored: list[tuple[tuple[tuple[int, ...], ...], float, int]] = []
+        scored: list[Node] = []
         for outcome in outcomes:
             count = sum(not sample.blank for sample in outcome.samples)
             told = judged(outcome, verdicts[:count]) if self.verifier else outcome
@@ -115,16 +116,19 @@ class TreeSearch:
             for node in self._new_nodes(run, told):
                 self._emit(run, "node", **_node_event(node))
                 if node.score is not None:
-                    scored.append((run.tree.context(node), node.score, node.depth))
+                    scored.append(node)
         run.spent.expansions += len(wave)
         run.spent.nodes = len(run.tree) - 1
         await self._tidy(run, scored)
         self._emit(run, "wave", expansions=len(wave), nodes=run.spent.nodes, tokens=run.spent.tokens)
 
-    async def _tidy(self, run: _Run, scored: Sequence[tuple[tuple[tuple[int, ...], ...], float, int]]) -> None:
-        """Feed omega to the block index and free what this wave made useless."""
-        if scored:
-            await self.pool.note_scores(scored)
+    async def _tidy(self, run: _Run, scored: Sequence[Node]) -> None:
+        """Feed omega to the block index, on the problem's own scale, and free what this wave made useless."""
+        if run.scale.widen(node.score for node in scored if node.score is not None):
+            scored = [node for node in run.tree.nodes() if node.status != "pruned"]
+        told = [(run.tree.context(n), run.scale.of(n.score), n.depth) for n in scored if n.score is not None]
+        if told:
+            await self.pool.note_scores(told)
         pruned = run.tree.pruned[run.num_released :]
         run.num_released += len(pruned)
         freed = [run.tree.context(node) for node in pruned if _private(run.tree, node)]
@@ -208,6 +212,7 @@ class _Run:
         self.errors: list[str] = []
         self.failed = 0
         self.num_released = 0
+        self.scale = Scale()
 
     def book(self, outcome: Outcome) -> None:
         cost = outcome.cost

@@ -45,6 +45,19 @@ inline void narrow(float x, bf16* out) {  // round to nearest, ties to even
     *out = std::isnan(x) ? bf16(0x7fc0) : bf16((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
+typedef uint16_t vh __attribute__((vector_size(32), aligned(2), may_alias));
+inline vf load_wide(const float* p) { return load(p); }
+inline vf load_wide(const bf16* p) {
+    vi bits = __builtin_convertvector(*reinterpret_cast<const vh*>(p), vi) << 16;
+    vf out;
+    std::memcpy(&out, &bits, sizeof out);
+    return out;
+}
+inline void store_narrow(vf x, float* out) { store(out, x); }
+inline void store_narrow(vf x, bf16* out) {
+    for (int i = 0; i < W; i++) narrow(x[i], out + i);
+}
+
 // e^x for x <= 0, relative error about 2e-7; 0 below -87. Cephes' reduction and polynomial.
 inline vf exp_negative(vf x) {
     vf low = all(-87.0f);
@@ -121,7 +134,7 @@ inline void score_keys(const float* k, int n, const float* qt, int mpad, int dim
 // Rows of `dim` values as floats: themselves, or converted into `room`.
 inline const float* floats(const float* p, int64_t, int, float*) { return p; }
 inline const float* floats(const bf16* p, int64_t n, int dim, float* room) {
-    for (int64_t i = 0; i < n * dim; i++) room[i] = wide(p[i]);
+    for (int64_t i = 0; i < n * dim; i += W) store(room + i, load_wide(p + i));
     return room;
 }
 
@@ -348,21 +361,21 @@ void rotate(T* x, int64_t stride, const T* cos, const T* sin, int64_t rows, int 
     }
 }
 
+inline vf silu_times(vf gate, vf up) {
+    vf e = exp_negative(gate > vf{} ? -gate : gate);  // e^-|gate|
+    vf sigmoid = (gate > vf{} ? all(1.0f) : e) / (all(1.0f) + e);
+    return gate * sigmoid * up;
+}
+
 // out = silu(gate) * up for [rows, 2 * dim] = gate, up.
 template <typename T>
 void silu_mul(const T* gate_up, T* out, int64_t rows, int dim) {
     for (int64_t r = 0; r < rows; r++) {
         const T *gate = gate_up + r * 2 * dim, *up = gate + dim;
         T* to = out + r * dim;
-        for (int d = 0; d < dim; d += W) {
-            int n = std::min(W, dim - d);
-            vf g = {}, u = {};
-            for (int i = 0; i < n; i++) g[i] = wide(gate[d + i]), u[i] = wide(up[d + i]);
-            vf e = exp_negative(g > vf{} ? -g : g);  // e^-|g|
-            vf sigmoid = (g > vf{} ? all(1.0f) : e) / (all(1.0f) + e);
-            vf y = g * sigmoid * u;
-            for (int i = 0; i < n; i++) narrow(y[i], to + d + i);
-        }
+        int d = 0;
+        for (; d + W <= dim; d += W) store_narrow(silu_times(load_wide(gate + d), load_wide(up + d)), to + d);
+        for (; d < dim; d++) narrow(silu_times(all(wide(gate[d])), all(wide(up[d])))[0], to + d);
     }
 }
 
