@@ -6,6 +6,7 @@ torch = pytest.importorskip("torch")
 
 from engine import native
 from engine.attention import Batch, Scoring, choose
+from engine.attention.flash import _waves
 from engine.kv import KVShape, TensorKV
 from engine.row_kv import RowKV
 
@@ -135,6 +136,16 @@ def test_a_span_is_read_once_for_the_neighbours_that_share_it():
     shared = [(job.start, job.span.tokens, job.first, job.last) for job in jobs if job.span.tokens in (70, 9, 33, 21)]
     assert shared == [(0, 70, 0, 9), (0, 21, 9, 49), (70, 9, 0, 3), (79, 33, 0, 2)]
     assert all(job.last - job.first == 1 for job in jobs if job.start >= 112 and not job.crossing)
+
+
+def test_flash_computes_the_spans_of_single_rows_side_by_side():
+    batch = Batch(ragged(), implementation("cpu"))
+    waves = _waves(batch)
+    assert [(w[0].first, w[0].last, w[0].n) for w in waves[:3]] == [(0, 9, 70), (0, 3, 9), (0, 2, 33)]
+    for wave in waves:
+        tokens = [t for piece in wave for t in range(piece.first, piece.last)]
+        assert len(tokens) == len(set(tokens)) and len({piece.causal for piece in wave}) == 1
+    assert sum(len(wave) for wave in waves) > len(waves) <= 8
 
 
 def test_rows_from_before_and_after_a_split_share_what_they_have_in_common():
