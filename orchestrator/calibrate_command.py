@@ -81,8 +81,8 @@ def _calibrate(
     different = plan.check(problems)
     if repeated := len(problems) - len(different):
         print(f"{repeated} repeated problems left out", file=sys.stderr)
-    if not out.parent.is_dir():
-        raise UsageError(f"--out {str(out)!r}: there is no folder {str(out.parent)!r}")
+    if out.is_dir() or not out.parent.is_dir():
+        raise UsageError(f"--out {str(out)!r} must be a file in a folder that is there")
     log, setting, failed = _collect(plan, values, different, out.with_suffix(".decisions.jsonl"), quiet)
     if not log.decisions:
         return NOTHING_RAN

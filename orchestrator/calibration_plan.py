@@ -55,9 +55,12 @@ class Plan:
         question = self.question
         if self.branches < 2:
             raise UsageError(f"a decision needs at least 2 branches, got {self.branches}")
+        by_text: dict[str, Problem] = {}
+        for problem in problems:
+            by_text.setdefault(text_key(problem), problem)
+        different = list(by_text.values())
         try:
             registry.grid(question.rule)
-            different = list({text_key(problem): problem for problem in reversed(problems)}.values())[::-1]
             require_enough(question, len(different))
         except ValueError as error:
             raise UsageError(str(error)) from None

@@ -52,6 +52,8 @@ class Skipping:
         if skip is None or self._ruling.audited:
             self.report += SkipReport(decisions=1, audited=int(self._ruling.audited))
             return []
+        if len(skip.standings) != len(batch):
+            raise ValueError(f"cgee rule {skip.rule!r} gave {len(skip.standings)} standings for {len(batch)} branches")
         saved = SkipReport(1, {skip.rule: 1}, len(batch), tokens_to_score(verifier, batch))
         self.report += saved
         self._tell(

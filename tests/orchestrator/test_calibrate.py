@@ -201,7 +201,8 @@ def test_repeated_problems_are_left_out_and_said(capsys, data: Path):
         (["--set", "step_tokens=5"], "calibrate sets step_tokens itself"),
         (["--set", "enginez=2"], "did you mean 'engines'"),
         (["--data", "gone.jsonl"], "no such file"),
-        (["--out", "gone/record.json"], "there is no folder 'gone'"),
+        (["--out", "gone/record.json"], "--out 'gone/record.json' must be a file"),
+        (["--out", "."], "--out '.' must be a file"),
     ],
 )
 def test_what_cannot_be_calibrated_is_one_clear_line_and_exit_2(capsys, data: Path, more, words: str):

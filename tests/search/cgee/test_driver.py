@@ -9,6 +9,7 @@ from engine.scripted import ScriptedEngine
 from engine.simulated import SimulatedEngine
 from search.budget import Budget
 from search.cgee.agreement import Agreement
+from search.cgee.base import Skip
 from search.cgee.gate import Gate
 from search.cgee.off import Off
 from search.cgee.paper import Paper
@@ -213,6 +214,17 @@ def test_skipped_nodes_are_told_to_the_index_by_their_standing(lab) -> None:
     one.pool.note_scores = spy
     one.solve("tot", gate=Gate(Paper()), options=ONE_WAVE)
     assert told == [0.6, 0.95, 0.5]
+
+
+def test_a_rule_of_ones_own_that_miscounts_fails_by_name(lab) -> None:
+    class Miscounts(Off):
+        name = "mine"
+
+        def decide(self, wave):
+            return Skip("mine", "because", (0.5,))
+
+    with pytest.raises(ValueError, match="cgee rule 'mine' gave 1 standings for 3 branches"):
+        lab(three(0.6, 0.95, 0.5)).solve("tot", gate=Gate(Miscounts()), options=ONE_WAVE)
 
 
 def test_skipping_at_temperature_0_and_equal_samples(lab) -> None:
