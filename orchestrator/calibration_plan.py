@@ -45,7 +45,7 @@ class Plan:
             raise UsageError("calibrate compares with full verification: verifier 'none' verifies nothing")
         if config.temperature == 0:
             raise UsageError(f"calibrate draws {self.branches} different branches: temperature must be above 0")
-        return {**values, **steps, "cgee": "off", "dtype": with_known_dtype(config).dtype}
+        return {**values, **steps, "dtype": with_known_dtype(config).dtype}
 
     def draw(self, config: Config) -> Draw:
         return Draw(self.branches, 0, config.temperature, config.top_p, self.max_tokens, whole=True)
