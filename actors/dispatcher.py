@@ -96,6 +96,9 @@ class Dispatcher:
     def question(self, text: str) -> str:
         return self.codec.next_turn(text)
 
+    def count_tokens(self, text: str) -> int:
+        return len(self.codec.encode(text))
+
     async def expand(self, wave: Sequence[Expansion]) -> list[Outcome]:
         """One outcome per order, in order. An order fails only after `attempts` tries."""
         outcomes: dict[str, Outcome] = {}

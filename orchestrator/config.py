@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from actors.spec import EngineSpec
 from search.prompts import INSTRUCTION, SYSTEM
@@ -31,7 +31,9 @@ class Config(BaseModel):
     a quarter of what is free there, and nothing for CPU engines. attention: how it is computed (`engine.attention`).
     rows_per_engine: sample rows that fill an engine, None takes 2 on CPUs and 16 on GPUs. concurrency: problems
     searched at once. capacity: orders one strategy may have in flight. verifier: who scores nodes, for strategies
-    that ask.
+    that ask. cgee: rule that may leave verifications out (`search.cgee`); auto is "calibrated" with a record, else off.
+    cgee_record: file of a calibration. cgee_audit: share of decisions whose skips are verified all the same, with a
+    record. family: names the kind of problems, for calibration records.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
@@ -61,10 +63,20 @@ class Config(BaseModel):
     instruction: str = INSTRUCTION
     kind: Literal["auto", "number", "choice", "math", "text", "exact"] = "auto"
     verifier: Literal["self_evaluation", "confidence", "none"] = "self_evaluation"
+    cgee: str = "auto"
+    cgee_record: str | None = None
+    cgee_audit: float = Field(0.05, ge=0, le=1)
+    family: str = "general"
     concurrency: int = Field(8, ge=1)
     capacity: int = Field(16, ge=1)
     attempts: int = Field(3, ge=1)
     call_timeout_s: float = Field(600.0, gt=0)
+
+    @field_validator("cgee", mode="before")
+    @classmethod
+    def _off_in_yaml(cls, value: object) -> object:
+        """YAML reads a bare `off` as false."""
+        return "off" if value is False else value
 
     @classmethod
     def create(cls, **values: Any) -> Config:
@@ -110,7 +122,7 @@ class Config(BaseModel):
         )
 
 
-TEXT_KEYS = frozenset(name for name, field in Config.model_fields.items() if field.annotation is str)
+TEXT_KEYS = frozenset(name for name, field in Config.model_fields.items() if field.annotation is str) | {"cgee_record"}
 """Keys whose values are plain texts, whatever they look like."""
 
 

@@ -14,9 +14,13 @@ from typing import Any, TypeVar
 from actors.dispatcher import Dispatcher
 from actors.spec import EngineSpec
 from engine.base import Codec
+from orchestrator.cgee import Gates, setting_of, with_known_dtype
 from orchestrator.config import Config, UsageError
 from orchestrator.pool import start_pool
 from search.budget import Budget
+from search.calibration.record import Setting
+from search.cgee.base import SkipRule
+from search.cgee.gate import Gate
 from search.driver import EventSink, TreeSearch, validate
 from search.ports import Pool, Verifier
 from search.prompts import ChatPrompt
@@ -45,12 +49,14 @@ class Orchestrator:
         self, *, engine: Callable[[], Any] | None = None, verifier: Any = "self_evaluation", **options: Any
     ) -> None:
         named = verifier if isinstance(verifier, str) else "none"
-        self.config = Config.create(verifier=named, **options)
+        config = Config.create(verifier=named, **options)
+        self.config = with_known_dtype(config) if config.cgee_record is not None and engine is None else config
         self._verifier = _own_verifier(verifier)
         if engine is not None and not callable(engine):
             raise UsageError(f"engine takes a function that builds an engine, got {engine!r}; use model= for a name")
         self.spec = self.config.spec if engine is None else EngineSpec(model="factory", factory=engine)
         self._prompt = ChatPrompt(self.config.system, self.config.instruction)
+        self._gates = Gates(self.config, lambda: self.setting)
         self._pool: Dispatcher | None = None
         self._close_pool: Callable[[], None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -70,11 +76,16 @@ class Orchestrator:
         *,
         budget: BudgetLike = None,
         seed: int = 0,
+        cgee: str | SkipRule | None = None,
         on_event: EventSink | None = None,
         **options: Any,
     ) -> SolveResult:
-        """Solve one problem. options: the strategy's own (see docs and `search.strategies`)."""
-        search = self.prepare([problem], strategy, budget=budget, seed=seed, on_event=on_event, **options)
+        """Solve one problem. options: the strategy's own (see docs and `search.strategies`).
+
+        cgee: which rule may leave out verifications in this call, by name or a `search.cgee.base.SkipRule`; None is as
+        configured.
+        """
+        search = self.prepare([problem], strategy, budget=budget, seed=seed, cgee=cgee, on_event=on_event, **options)
         return self._run(search.one(search.problems[0]))
 
     def solve_many(
@@ -84,6 +95,7 @@ class Orchestrator:
         *,
         budget: BudgetLike = None,
         seed: int = 0,
+        cgee: str | SkipRule | None = None,
         on_event: EventSink | None = None,
         **options: Any,
     ) -> list[SolveResult]:
@@ -91,7 +103,9 @@ class Orchestrator:
 
         A problem whose search breaks has a result with `error` set; the others are not touched.
         """
-        return list(self.solve_each(problems, strategy, budget=budget, seed=seed, on_event=on_event, **options))
+        return list(
+            self.solve_each(problems, strategy, budget=budget, seed=seed, cgee=cgee, on_event=on_event, **options)
+        )
 
     def solve_each(
         self,
@@ -100,11 +114,12 @@ class Orchestrator:
         *,
         budget: BudgetLike = None,
         seed: int = 0,
+        cgee: str | SkipRule | None = None,
         on_event: EventSink | None = None,
         **options: Any,
     ) -> Iterator[SolveResult]:
         """As `solve_many`, but each result as soon as it and all before it are there."""
-        search = self.prepare(problems, strategy, budget=budget, seed=seed, on_event=on_event, **options)
+        search = self.prepare(problems, strategy, budget=budget, seed=seed, cgee=cgee, on_event=on_event, **options)
         futures = [self._submit(search.one(problem)) for problem in search.problems]
 
         def results() -> Iterator[SolveResult]:
@@ -124,6 +139,7 @@ class Orchestrator:
         *,
         budget: BudgetLike = None,
         seed: int = 0,
+        cgee: str | SkipRule | None = None,
         **options: Any,
     ) -> Iterator[Event | SolveResult]:
         """Events as they happen, the result last; what is wrong with the input is raised at once.
@@ -131,7 +147,7 @@ class Orchestrator:
         Leaving the iteration early ends the search.
         """
         events: queue.SimpleQueue[Event | SolveResult | BaseException] = queue.SimpleQueue()
-        search = self.prepare([problem], strategy, budget=budget, seed=seed, on_event=events.put, **options)
+        search = self.prepare([problem], strategy, budget=budget, seed=seed, cgee=cgee, on_event=events.put, **options)
         future = self._submit(search.one(search.problems[0]))
         future.add_done_callback(lambda f: events.put(_outcome(f)))
         return _drain(events, future)
@@ -143,6 +159,7 @@ class Orchestrator:
         *,
         budget: BudgetLike = None,
         seed: int = 0,
+        cgee: str | SkipRule | None = None,
         on_event: EventSink | None = None,
         **options: Any,
     ) -> _Prepared:
@@ -154,11 +171,19 @@ class Orchestrator:
             chosen = _strategy(strategy, options)
             limits = budget if isinstance(budget, Budget) else Budget.from_mapping({} if budget is None else budget)
             checked = [p if isinstance(p, Problem) else Problem(p, kind=self.config.kind) for p in problems]
-            validate(self.spec.capabilities, chosen, self._verifier_for(chosen, _NoPool()))
+            gate = self._gates.gate(cgee)
+            validate(self.spec.capabilities, chosen, self._verifier_for(chosen, _NoPool()), gate)
             self._check_lengths(checked, chosen)
         except ValueError as error:
             raise UsageError(str(error)) from None
-        return _Prepared(self, checked, chosen, limits, seed, on_event)
+        return _Prepared(self, checked, chosen, limits, seed, gate, on_event)
+
+    @property
+    def setting(self) -> Setting:
+        """What a calibration record made here is for."""
+        own = getattr(self._verifier, "fn", self._verifier)
+        name = self.config.verifier if own is None else f"own:{getattr(own, '__qualname__', type(own).__qualname__)}"
+        return setting_of(self.config, self.spec, self._codec, self._prompt, name)
 
     # -- lifecycle -------------------------------------------------------------------------------------------------
     @property
@@ -220,7 +245,9 @@ class Orchestrator:
     def _codec(self) -> Codec:
         return self.spec.codec()
 
-    def _search(self, strategy: Strategy, budget: Budget, seed: int, on_event: EventSink | None) -> TreeSearch:
+    def _search(
+        self, strategy: Strategy, budget: Budget, seed: int, gate: Gate | None, on_event: EventSink | None
+    ) -> TreeSearch:
         return TreeSearch(
             self.pool,
             strategy,
@@ -230,6 +257,7 @@ class Orchestrator:
             budget=budget,
             seed=seed,
             capacity=self.config.capacity,
+            gate=gate,
             on_event=on_event,
         )
 
@@ -296,10 +324,11 @@ class _Prepared:
         strategy: Strategy,
         budget: Budget,
         seed: int,
+        gate: Gate | None,
         on_event: EventSink | None,
     ) -> None:
         self.problems = problems
-        self._search = owner._search(strategy, budget, seed, on_event)
+        self._search = owner._search(strategy, budget, seed, gate, on_event)
         self._slots = asyncio.Semaphore(owner.config.concurrency)
 
     async def one(self, problem: Problem) -> SolveResult:

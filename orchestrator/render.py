@@ -20,7 +20,7 @@ def render(result: SearchResult) -> str:
 
 
 def tree_lines(tree: SearchTree, chosen: str | None = None) -> list[str]:
-    """One line a node, indented by depth; the chosen path is marked with `*`."""
+    """One line a node, indented by depth; `*` marks the chosen path, `~` the standing of a node CGEE did not verify."""
     path = {node.id for node in tree.path(tree.node(chosen))} if chosen else set()
     lines, stack = [], [tree.root]
     while stack:
@@ -34,10 +34,12 @@ def cost_line(result: SearchResult) -> str:
     """Tokens, reuse, seconds and engines in one line."""
     cost = result.cost
     reused = ", ".join(f"{n} {tier}" for tier, n in cost.reused.items()) or "0"
+    skips = result.skips
+    skipped = f", {skips.saved_verifications} verifications skipped" if skips.decisions else ""
     engines = ", ".join(f"{name} {row['generated']}" for name, row in sorted(result.engines.items()))
     return (
         f"cost: {cost.generated} tokens generated ({engines}), {cost.prefilled} prefilled, reused {reused}, "
-        f"{cost.verified} verified; {cost.seconds.get('total', 0.0):.1f} s; "
+        f"{cost.verified} verified{skipped}; {cost.seconds.get('total', 0.0):.1f} s; "
         f"{result.strategy} stopped: {result.stop_reason}"
     )
 
@@ -45,7 +47,9 @@ def cost_line(result: SearchResult) -> str:
 def _line(node: Node, chosen: bool) -> str:
     if node.parent is None:
         return f"{'*' if chosen else ' '} {node.id} {node.status}"
-    score = "     " if node.score is None else f"{node.score:.3f}"
+    score = f"{node.score:.3f}" if node.score is not None else "     "
+    if node.standing is not None:
+        score = f"~{node.standing:.2f}"
     text = printable(" ".join(node.thought.text.split()))
     if len(text) > _WIDTH:
         text = text[: _WIDTH - 3] + "..."

@@ -7,10 +7,13 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from search import budget as budgets
 from search.budget import Budget, Spent
+from search.cgee.gate import Gate
+from search.cgee.skipping import Skipping
 from search.ports import Candidate, Pool, Verifier
 from search.prompts import ChatPrompt
 from search.result import SearchResult
@@ -27,7 +30,8 @@ class TreeSearch:
     """Runs one strategy on one pool; several `run` calls may be under way at once in one event loop.
 
     capacity: orders a strategy may have in flight, a constant so that the tree does not depend on how many engines
-    there are. clock: seconds, injected. on_event: called synchronously with every event.
+    there are. gate: which waves need no verification (CGEE level 1). clock: seconds, injected. on_event: called
+    synchronously with every event.
     """
 
     def __init__(
@@ -41,6 +45,7 @@ class TreeSearch:
         budget: Budget | None = None,
         seed: int = 0,
         capacity: int = 16,
+        gate: Gate | None = None,
         clock: Callable[[], float] = time.monotonic,
         on_event: EventSink | None = None,
     ) -> None:
@@ -52,9 +57,10 @@ class TreeSearch:
         self.budget = budget or Budget()
         self.seed = seed
         self.capacity = capacity
+        self.gate = gate if self.verifier else None
         self.clock = clock
         self.on_event = on_event or (lambda event: None)
-        validate(pool.capabilities, strategy, self.verifier)
+        validate(pool.capabilities, strategy, self.verifier, self.gate)
 
     def plant(self, problem: Problem) -> SearchTree:
         """A tree with only its root, prompts rendered by the pool's own chat template."""
@@ -67,7 +73,9 @@ class TreeSearch:
         """Search until the strategy has nothing to ask or a budget binds. Never raises for a failed branch."""
         run = _Run(self, self.plant(problem))
         self._emit(run, "start", strategy=self.strategy.name, seed=self.seed)
+        run.skipping.open()
         reason = await self._waves(run)
+        run.skipping.close()
         result = self._result(run, reason)
         await self.pool.finish(problem.id, [(prompt,) for prompt in run.tree.prompts.values()])
         self._emit(run, "finish", answer=result.answer, stop_reason=result.stop_reason, error=result.error)
@@ -115,7 +123,7 @@ class TreeSearch:
             self.strategy.tell(run.tree, told)
             for node in self._new_nodes(run, told):
                 self._emit(run, "node", **_node_event(node))
-                if node.score is not None:
+                if _worth(node) is not None:
                     scored.append(node)
         run.spent.expansions += len(wave)
         run.spent.nodes = len(run.tree) - 1
@@ -124,9 +132,9 @@ class TreeSearch:
 
     async def _tidy(self, run: _Run, scored: Sequence[Node]) -> None:
         """Feed omega to the block index, on the problem's own scale, and free what this wave made useless."""
-        if run.scale.widen(node.score for node in scored if node.score is not None):
+        if run.scale.widen(worth for node in scored if (worth := _worth(node)) is not None):
             scored = [node for node in run.tree.nodes() if node.status != "pruned"]
-        told = [(run.tree.context(n), run.scale.of(n.score), n.depth) for n in scored if n.score is not None]
+        told = [(run.tree.context(n), run.scale.of(w), n.depth) for n in scored if (w := _worth(n)) is not None]
         if told:
             await self.pool.note_scores(told)
         pruned = run.tree.pruned[run.num_released :]
@@ -136,12 +144,14 @@ class TreeSearch:
             await self.pool.release(freed)
 
     async def _verify(self, run: _Run, outcomes: Sequence[Outcome]) -> list[Verdict]:
-        """One verdict per non-blank sample of the wave, in canonical order, in one batch."""
+        """One verdict per non-blank sample of the wave, in canonical order: the verifier's in one batch, or CGEE's."""
         if self.verifier is None:
             return []
         batch = [candidate for outcome in outcomes for candidate in _candidates(run.tree, outcome)]
         if not batch:
             return []
+        if skipped := run.skipping.verdicts(run.tree, outcomes, self.verifier, batch):
+            return skipped
         began = self.clock()
         left = None if self.budget.seconds is None else self.budget.seconds - (began - run.started)
         verdicts = await _verdicts(self.verifier, batch, left)
@@ -151,6 +161,7 @@ class TreeSearch:
         for verdict in verdicts:
             run.cost += replace(verdict.cost, seconds={}, actual_hit=0)
         run.cost += Cost(seconds={"verify": self.clock() - began})
+        run.skipping.verified(verdicts)
         return verdicts
 
     def _new_nodes(self, run: _Run, outcome: Outcome) -> list[Node]:
@@ -181,6 +192,7 @@ class TreeSearch:
             unused={**budgets.unused(self.budget, run.spent), **selection.unused},
             warnings=tuple(run.warnings),
             error=run.errors[-1] if reason == "failed" else None,
+            skips=run.skipping.report,
         )
 
     def broken(self, problem: Problem, error: BaseException) -> SearchResult:
@@ -195,6 +207,12 @@ class TreeSearch:
             run.warnings.append(text)
             self._emit(run, "warning", text=text)
 
+    def _tell(self, run: _Run, kind: str, **data: Any) -> None:
+        if kind == "warning":
+            self._warn(run, data["text"])
+        else:
+            self._emit(run, kind, **data)
+
     def _emit(self, run: _Run, kind: str, **data: Any) -> None:
         self.on_event(Event(kind, run.tree.problem.id, self.clock() - run.started, data))
 
@@ -207,6 +225,7 @@ class _Run:
         self.started = search.clock()
         self.spent = Spent()
         self.cost = Cost()
+        self.skipping = Skipping(search.gate, search.strategy, partial(search._tell, self))
         self.engines: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
         self.warnings: list[str] = []
         self.errors: list[str] = []
@@ -229,8 +248,15 @@ class _Run:
             row["reused"] += sum(cost.reused.values())
 
 
-def validate(capabilities: frozenset[str], strategy: Strategy, verifier: Verifier | None) -> None:
-    """Refuse a strategy or verifier that asks for what the engines cannot do, naming a substitute."""
+def validate(
+    capabilities: frozenset[str], strategy: Strategy, verifier: Verifier | None, gate: Gate | None = None
+) -> None:
+    """Refuse a strategy, verifier or CGEE rule that asks for what the engines cannot do, naming a substitute."""
+    if gate and verifier and (lacking := sorted(gate.rule.needs - capabilities)):
+        raise ValueError(
+            f"cgee rule {gate.rule.name!r} needs {', '.join(lacking)}, which this engine does not give; "
+            f"use 'agreement' or 'off'"
+        )
     missing = sorted((strategy.needs | (verifier.needs if verifier else frozenset())) - capabilities)
     if not missing:
         return
@@ -284,6 +310,11 @@ def _candidates(tree: SearchTree, outcome: Outcome) -> list[Candidate]:
         for sample in outcome.samples
         if not sample.blank
     ]
+
+
+def _worth(node: Node) -> float | None:
+    """What omega is made of: the score, or what a rule gave a branch whose verification was skipped."""
+    return node.standing if node.score is None else node.score
 
 
 def _private(tree: SearchTree, node: Node) -> bool:

@@ -32,6 +32,10 @@ class Pool(Protocol):
         """`text` as the user's next turn after an assistant's, rendered up to the assistant's first token."""
         ...
 
+    def count_tokens(self, text: str) -> int:
+        """Tokens of a rendered text."""
+        ...
+
     async def expand(self, wave: Sequence[Expansion]) -> list[Outcome]:
         """Grow all expansions; outcomes in the order of the wave."""
         ...
@@ -71,7 +75,10 @@ class Candidate:
 
 
 class Verifier(Protocol):
-    """Judges paths. Returns one verdict per candidate, in order; a failure is a verdict with an error."""
+    """Judges paths. Returns one verdict per candidate, in order; a failure is a verdict with an error.
+
+    May have `tokens_to_score(batch) -> int`, the tokens that `score` would feed, to report what skipping saves.
+    """
 
     @property
     def needs(self) -> frozenset[str]:

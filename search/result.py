@@ -7,8 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from search.answers import equivalent, extract
+from search.cgee.base import SkipReport
 from search.tree import SearchTree
 from search.types import Cost, Problem
+
+
+def is_correct(problem: Problem, answer: str | None) -> bool | None:
+    """Whether an answer is the problem's reference answer; None without a reference."""
+    if problem.reference is None:
+        return None
+    wanted = extract(problem.reference, problem.kind) or problem.reference
+    return answer is not None and equivalent(answer, wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +26,7 @@ class SearchResult:
 
     stop_reason: done | exhausted | agreed | depth | no_answer | failed, or the budget that bound (tokens, seconds,
     expansions, nodes, verifications). engines: per engine the tokens it generated, prefilled, reused, its expansions.
+    skips: verifications that CGEE left out.
     """
 
     problem: Problem
@@ -34,14 +44,12 @@ class SearchResult:
     unused: Mapping[str, float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     error: str | None = None
+    skips: SkipReport = field(default_factory=SkipReport)
 
     @property
     def correct(self) -> bool | None:
         """Whether the answer is the problem's reference answer; None without one."""
-        if self.problem.reference is None:
-            return None
-        wanted = extract(self.problem.reference, self.problem.kind) or self.problem.reference
-        return self.answer is not None and equivalent(self.answer, wanted)
+        return is_correct(self.problem, self.answer)
 
     def to_json(self) -> dict[str, Any]:
         """One JSON object; ids, texts and scores are equal between runs that promise equality."""
@@ -64,6 +72,7 @@ class SearchResult:
                 "predicted_hit": cost.predicted_hit,
                 "actual_hit": cost.actual_hit,
             },
+            "skips": self.skips.to_json(),
             "seconds": {phase: round(s, 4) for phase, s in cost.seconds.items()},
             "engines": {name: dict(row) for name, row in sorted(self.engines.items())},
             "node": self.node_id,

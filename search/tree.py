@@ -11,7 +11,7 @@ import networkx as nx
 
 from search.ports import Context
 from search.steps import spoken, states_final
-from search.types import ENDED, Expansion, Outcome, Problem, Sample, Sampling, Thought
+from search.types import ENDED, Expansion, Outcome, Problem, Sample, Sampling, Thought, Verdict
 
 Status = Literal["open", "expanding", "expanded", "terminal", "pruned", "dead"]
 ROOT = "r"
@@ -23,7 +23,7 @@ class Node:
 
     visits N, value_sum W (mean value Q = W / N), in_flight: expansions under way at or below the node.
     complete: the path up to here is a finished solution. closed: a limit of the strategy forbids to expand it.
-    open_leaves: expandable nodes at or below.
+    open_leaves: expandable nodes at or below. standing: of a node that CGEE did not verify, its place by the rule.
     """
 
     id: str
@@ -34,6 +34,7 @@ class Node:
     hint: str = ""
     status: Status = "open"
     score: float | None = None
+    standing: float | None = None
     visits: int = 0
     value_sum: float = 0.0
     in_flight: int = 0
@@ -45,9 +46,9 @@ class Node:
     reason: str | None = None
 
     @property
-    def rank(self) -> tuple[bool, float]:
-        """Sort key by score; a missing score is below every score."""
-        return (self.score is not None, self.score if self.score is not None else 0.0)
+    def rank(self) -> tuple[bool, float, float]:
+        """Sort key by score; a missing score is below every score, and such nodes are ordered by standing."""
+        return (self.score is not None, self.score or 0.0, self.standing or 0.0)
 
     @property
     def mean_value(self) -> float:
@@ -249,9 +250,10 @@ class SearchTree:
             hint=hint,
             status="terminal" if complete else "open",
             score=verdict.score if verdict else None,
+            standing=verdict.standing if verdict else None,
             multiplicity=sample.multiplicity,
             engine=engine,
-            reason=f"verifier: {verdict.error}" if verdict and verdict.error else None,
+            reason=_remark(verdict) if verdict else None,
         )
         self._insert(node)
         if complete:
@@ -280,6 +282,12 @@ def canonical(node: Node) -> tuple[int, tuple[int, ...]]:
     return (node.depth, tuple(int(part) for part in node.id.split(".")[1:]))
 
 
+def _remark(verdict: Verdict) -> str | None:
+    if verdict.error:
+        return f"verifier: {verdict.error}"
+    return f"{verdict.by} skipped verification: {verdict.skipped}" if verdict.skipped else None
+
+
 def _node_json(node: Node) -> dict[str, Any]:
     thought = node.thought
     return {
@@ -288,6 +296,7 @@ def _node_json(node: Node) -> dict[str, Any]:
         "depth": node.depth,
         "text": thought.text,
         "score": node.score,
+        "standing": node.standing,
         "visits": node.visits,
         "status": node.status,
         "engine": node.engine,

@@ -124,12 +124,17 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A verifier's judgement of one path: score in [0, 1], or None with the reason in `error`."""
+    """A verifier's judgement of one path: score in [0, 1], or None with the reason in `error`.
+
+    A path that CGEE did not verify has no score either but the rule's standing, and why in `skipped`.
+    """
 
     score: float | None
     by: str
     cost: Cost = Cost()
     error: str | None = None
+    standing: float | None = None
+    skipped: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

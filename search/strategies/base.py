@@ -7,12 +7,16 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from search.answers import extract
 from search.tree import Node, SearchTree, canonical
 from search.types import Expansion, Outcome, Selection
 from search.voting import Vote, tally
+
+Compares = Literal["wave", "tree"]
+"""Where scores meet: within one wave only, or anywhere in the tree. A CGEE rule that orders one wave (`search.cgee`)
+may stand in for the verifier in the first case only."""
 
 
 class Strategy(Protocol):
@@ -27,6 +31,8 @@ class Strategy(Protocol):
     """Whether new nodes must be scored by a verifier before `tell`."""
     needs: ClassVar[frozenset[str]]
     """Engine capabilities the strategy cannot do without."""
+    compares: ClassVar[Compares]
+    """Where scores meet before the final answer; "tree" for a strategy that does not say."""
     hints: tuple[str, ...]
 
     def ask(self, tree: SearchTree, capacity: int) -> list[Expansion]: ...
@@ -46,6 +52,7 @@ class TreeStrategy:
     name: ClassVar[str] = ""
     judges: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset()
+    compares: ClassVar[Compares] = "tree"
     hints: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -76,13 +83,28 @@ class TreeStrategy:
 
 
 def best_by_score(tree: SearchTree, reason: str = "done") -> Selection:
-    """Highest-scored finished path that states an answer; ties go to the canonical first."""
+    """Best finished path that states an answer (`best_node`)."""
     finished = [(node, answer_of(tree, node)) for node in tree.complete()]
-    stated = [(node, answer) for node, answer in finished if answer is not None]
+    stated = [node for node, answer in finished if answer is not None]
     if stated:
-        node, answer = max(stated, key=lambda pair: pair[0].rank)
-        return Selection(answer, node.id, True, reason, votes(tree, [n for n, _ in stated]))
+        node = best_node(tree, stated)
+        return Selection(answer_of(tree, node), node.id, True, reason, votes(tree, stated))
     return best_partial(tree, reason)
+
+
+def best_node(tree: SearchTree, nodes: Sequence[Node]) -> Node:
+    """The best of finished nodes, like compared with like; ties go to the canonical first.
+
+    Verified nodes compare by score, nodes that CGEE skipped by standing. The best of each kind then meet in what both
+    have: votes for their answer among `nodes`, then confidence.
+    """
+    kinds = [[node for node in nodes if (node.standing is None) == verified] for verified in (True, False)]
+    finalists = [max(kind, key=lambda n: n.rank) for kind in kinds if kind]
+    if len(finalists) == 1:
+        return finalists[0]
+    groups = tally(_ballots(tree, nodes, weighted=False))
+    weight = {node_id: group.weight for group in groups for node_id in group.members}
+    return max(finalists, key=lambda n: (weight.get(n.id, 0.0), n.thought.confidence or 0.0))
 
 
 def best_partial(tree: SearchTree, reason: str = "done") -> Selection:
@@ -107,14 +129,13 @@ def _goes_on(node: Node) -> bool:
 def pooled(tree: SearchTree, weighted: bool, reason: str = "done") -> Selection:
     """Vote of all finished paths, each with its multiplicity (times its score when `weighted`).
 
-    The chosen node is the best-scored member of the winning group.
+    The chosen node is the best member of the winning group (`best_node`).
     """
     ballots = _ballots(tree, tree.complete(), weighted)
     groups = tally(ballots)
     if not groups:
         return best_partial(tree, reason)
-    members = [tree.node(node_id) for node_id in groups[0].members]
-    node = max(members, key=lambda n: n.rank)
+    node = best_node(tree, [tree.node(node_id) for node_id in groups[0].members])
     return Selection(groups[0].answer, node.id, True, reason, {g.answer: g.weight for g in groups})
 
 

@@ -9,7 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from search.strategies.base import TreeStrategy, answer_of, best_by_score, require_at_least, require_number
+from search.strategies.base import (
+    Compares,
+    TreeStrategy,
+    answer_of,
+    best_by_score,
+    require_at_least,
+    require_number,
+)
 from search.tree import Node, SearchTree, canonical
 from search.types import Expansion, Selection
 
@@ -22,6 +29,7 @@ class TreeOfThoughts(TreeStrategy):
     """
 
     name: ClassVar[str] = "tot"
+    compares: ClassVar[Compares] = "wave"
     b: int = 2
     k: int = 3
     max_depth: int = 4

@@ -22,15 +22,21 @@ class SelfEvaluation:
     def needs(self) -> frozenset[str]:
         return frozenset({"score"})
 
+    def tokens_to_score(self, batch: Sequence[Candidate]) -> int:
+        """The question and the path's last token, for each path."""
+        tokens = {complete: self.pool.count_tokens(text) + 1 for complete, text in self._questions().items()}
+        return sum(tokens[candidate.complete] for candidate in batch)
+
     async def score(self, batch: Sequence[Candidate]) -> list[Verdict]:
-        questions = {
-            True: self.pool.question(self.answer_question),
-            False: self.pool.question(self.step_question),
-        }
+        questions = self._questions()
         requests = [
             ScoreRequest(f"{c.problem.id}/{c.node_id}", c.context, questions[c.complete], c.engine) for c in batch
         ]
         return [_verdict(score) for score in await self.pool.score(requests)]
+
+    def _questions(self) -> dict[bool, str]:
+        """Rendered question by whether the path is complete."""
+        return {True: self.pool.question(self.answer_question), False: self.pool.question(self.step_question)}
 
 
 def _verdict(score: Score) -> Verdict:
