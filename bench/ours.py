@@ -16,11 +16,11 @@ class Rksc:
 
     def __init__(self, setup: Setup, point: Point) -> None:
         self.counting = False
-        self.settings: dict[str, Any] = {"engine": "rksc"}
         rows = max(64, point.branches)
         self._engine = LocalEngine.load(
             setup.source.name, device=setup.device, dtype=setup.dtype, threads=setup.threads, max_rows=rows
         )
+        self.settings: dict[str, Any] = {"engine": "rksc", **self._engine.settings}
         # The length is fixed in every condition: no token ends a row.
         self._engine.codec.eos_ids = frozenset()
 

@@ -56,5 +56,9 @@ def cut(tokens):
     return lambda start, stop: FakeKV.of(tokens[start:stop])
 
 
-def store(tree, tokens):
-    return tree.store(tokens, cut(tokens), BYTES)
+def store(tree, tokens, waste=None):
+    """waste: the path lies in a buffer of its own that nobody else keeps, with so many tokens of room left."""
+    if waste is None:
+        return tree.store(tokens, cut(tokens), BYTES)
+    buffer = Buffer((*tokens, *[None] * waste), "device")
+    return tree.store(tokens, lambda start, stop: FakeKV(buffer, start, stop), BYTES, len(buffer.tokens) * BYTES)

@@ -115,6 +115,18 @@ def test_scores_come_before_their_segment_outlive_it_and_are_bounded():
 
 
 # -- states --------------------------------------------------------------------------------------------------------
+def test_a_buffer_nobody_else_keeps_becomes_the_segments_own_unless_much_of_it_is_wasted():
+    tight, loose = tuple(range(16)), tuple(range(20, 36))
+    tree = tree_with(budget_bytes=1000)
+    assert store(tree, tight, waste=2).payload.store[1] == 18 * BYTES
+    assert store(tree, loose, waste=3).payload.store[1] == 16 * BYTES
+    assert store(tree, (*tight[:8], 99), waste=0).payload.store[1] == 1 * BYTES
+    assert tree.device.nbytes == (18 + 16 + 1) * BYTES
+    assert store(tree_with(budget_bytes=35 * BYTES), loose, waste=3) is not None
+    assert store(tree_with(budget_bytes=34 * BYTES), loose, waste=3) is None, "the copy and its original, for a moment"
+    tree.check_integrity()
+
+
 def test_evicted_segments_go_to_the_host_and_come_back_on_a_match():
     tree = tree_with((1, 2), (1, 2, 3), (1, 2, 4), budget_bytes=30, host_budget_bytes=100)
     tree.match((1, 2, 4))

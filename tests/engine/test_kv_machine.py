@@ -51,11 +51,11 @@ class KVMachine(RuleBasedStateMachine):
         return self.outside + sum(dict(s.payload.store for s in segments).values())
 
     # -- rules -----------------------------------------------------------------------------------------------------
-    @rule(tokens=TOKENS)
-    def insert(self, tokens):
+    @rule(tokens=TOKENS, waste=st.none() | st.integers(0, 2))
+    def insert(self, tokens, waste):
         """What does not fit on the device goes to the host, or is not kept."""
         before = set(self.held)
-        segment = store(self.tree, tokens)
+        segment = store(self.tree, tokens, waste)
         self._look()
         assert set(self.held) <= before | prefixes(tokens)
         if segment is None:
