@@ -16,13 +16,17 @@ from tests.tiny import save_tiny_llama
 
 LAYERS = 8
 NEVER = (LayerExit("margin", math.inf), LayerExit("paper", 0.0))
-EARLY = (LayerExit("margin", 0.3, first=1, every=1, agree=2), LayerExit("paper", 5.0, 0.6))
+EARLY = (
+    LayerExit("margin", 1.9, first=1, every=1, agree=2),
+    LayerExit("margin", 1.5, first=2, every=2, agree=2),
+    LayerExit("paper", 4.4, 0.1),
+)
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["tied", "untied"])
 def loaded(request, tmp_path_factory: pytest.TempPathFactory) -> LocalEngine:
     folder = tmp_path_factory.mktemp("deep") / "llama"
-    save_tiny_llama(folder, num_hidden_layers=LAYERS, tie_word_embeddings=request.param, initializer_range=0.08)
+    save_tiny_llama(folder, num_hidden_layers=LAYERS, tie_word_embeddings=request.param)
     return LocalEngine.load(str(folder), dtype="float32", device="cpu")
 
 
@@ -40,14 +44,22 @@ def another(engine: LocalEngine, **options) -> LocalEngine:
 
 @pytest.fixture
 def queries(engine: LocalEngine) -> list[ScoreQuery]:
-    """Questions of two lengths behind ragged branches, whose KV is held."""
+    """Questions of several lengths, with other last tokens each, behind ragged branches, whose KV is held."""
     prompt = tuple(engine.codec.encode("What is right, and what is wrong with it? " * 3))
     paths = []
     for i in range(7):
         ask = BranchRequest(str(i), (prompt,), (stream_key("row", i),), StepRule(max_tokens=4 + 3 * i))
         paths.append((prompt, engine.expand([ask])[0].branches[0].token_ids))
-    turns = [engine.codec.next_turn(text) for text in ("Right?", "Is all of the above correct?")]
-    return [ScoreQuery(str(i), path, turns[i % 2]) for i, path in enumerate(paths)]
+    asked = (
+        "Right?",
+        "Is all of the above correct:",
+        "No or yes",
+        "Tell me!",
+        "So be it.",
+        "Is it so, or not",
+        "x" * 40,
+    )
+    return [ScoreQuery(str(i), path, text) for i, (path, text) in enumerate(zip(paths, asked, strict=True))]
 
 
 def with_rule(queries: list[ScoreQuery], rule: LayerExit | None) -> list[ScoreQuery]:
@@ -91,7 +103,7 @@ def expected(engine: LocalEngine, query: ScoreQuery, rule: LayerExit) -> tuple[i
     return LAYERS, float(torch.sigmoid(odds[-1]))
 
 
-@pytest.mark.parametrize("rule", NEVER, ids=lambda rule: rule.mode)
+@pytest.mark.parametrize("rule", NEVER, ids=str)
 def test_a_threshold_that_is_never_met_gives_the_bits_of_the_plain_pass(engine, queries, rule):
     plain = engine.score(queries)
     found = engine.score(with_rule(queries, rule))
@@ -99,7 +111,7 @@ def test_a_threshold_that_is_never_met_gives_the_bits_of_the_plain_pass(engine, 
     assert {(r.usage.exits, r.usage.layer_rows, r.usage.layer_rows_full) for r in found} == {(0, LAYERS, LAYERS)}
 
 
-@pytest.mark.parametrize("rule", EARLY, ids=lambda rule: rule.mode)
+@pytest.mark.parametrize("rule", EARLY, ids=str)
 def test_every_row_ends_where_the_rule_says_on_the_stock_models_layers(engine, queries, rule):
     wanted = [expected(engine, query, rule) for query in queries]
     assert len({layer for layer, _ in wanted}) > 1, "rows that end at different layers are what is tested here"
@@ -111,7 +123,7 @@ def test_every_row_ends_where_the_rule_says_on_the_stock_models_layers(engine, q
         assert result.p_yes == pytest.approx(p_yes, abs=1e-4)
 
 
-@pytest.mark.parametrize("rule", EARLY, ids=lambda rule: rule.mode)
+@pytest.mark.parametrize("rule", EARLY, ids=str)
 def test_a_row_ends_alike_alone_and_in_a_batch_that_shrinks(engine, queries, rule):
     together = engine.score(with_rule(queries, rule))
     for query, result in zip(with_rule(queries, rule), together, strict=True):
@@ -119,7 +131,7 @@ def test_a_row_ends_alike_alone_and_in_a_batch_that_shrinks(engine, queries, rul
         assert (alone.p_yes, alone.usage.layer_rows) == (result.p_yes, result.usage.layer_rows)
 
 
-@pytest.mark.parametrize("rule", EARLY, ids=lambda rule: rule.mode)
+@pytest.mark.parametrize("rule", EARLY, ids=str)
 def test_rows_that_ended_leave_the_batch(engine, queries, rule, monkeypatch):
     """Tokens of each layer's input: those of the rows that were not done before it (least_rows where there are less)."""
     sizes, forward = [], type(engine.model.layers[0]).forward
@@ -136,7 +148,7 @@ def test_rows_that_ended_leave_the_batch(engine, queries, rule, monkeypatch):
     assert sizes == [max(tokens, least) for tokens in live if tokens]
 
 
-@pytest.mark.parametrize("rule", EARLY, ids=lambda rule: rule.mode)
+@pytest.mark.parametrize("rule", EARLY, ids=str)
 def test_nothing_of_a_question_or_a_paths_last_token_is_held(engine, queries, rule):
     held, keys = engine.tree.num_tokens, {event.key for event in engine.snapshot()}
     engine.score(with_rule(queries, rule))
@@ -150,7 +162,7 @@ def test_nothing_of_a_question_or_a_paths_last_token_is_held(engine, queries, ru
 
 
 def test_rules_may_differ_within_a_call_and_the_engine_counts_all_layers(engine, queries):
-    rules = [None, *EARLY, *NEVER, None, EARLY[0]]
+    rules = [None, *EARLY, *NEVER, None]
     asked = [replace(query, layer_exit=rule) for query, rule in zip(queries, rules, strict=True)]
     found = engine.score(asked)
     assert [r.id for r in found] == [q.id for q in queries]
