@@ -238,8 +238,19 @@ class Orchestrator:
             return None
         if self._verifier is not None:
             return self._verifier
-        named: dict[str, Verifier | None] = {"self_evaluation": SelfEvaluation(pool), "confidence": Confidence()}
-        return named.get(self.config.verifier)
+        if self.config.verifier == "confidence":
+            return Confidence()
+        return self._self_evaluation(pool) if self.config.verifier == "self_evaluation" else None
+
+    def _self_evaluation(self, pool: Pool) -> SelfEvaluation:
+        config = self.config
+        return SelfEvaluation(
+            pool,
+            prompt=config.verify_prompt,
+            debias=config.verify_debias,
+            layer_exit=config.exit_rule,
+            chat=self._prompt,
+        )
 
     def _check_lengths(self, problems: Sequence[Problem], strategy: Strategy) -> None:
         """The prompt and one step must fit into the model's context."""

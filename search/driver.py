@@ -11,7 +11,7 @@ from typing import Any
 
 from search import budget as budgets
 from search.budget import Budget, Spent
-from search.ports import Candidate, Pool, Verifier
+from search.ports import Candidate, Context, Pool, Verifier
 from search.prompts import ChatPrompt
 from search.result import SearchResult
 from search.samples import deduplicate, judged
@@ -69,7 +69,8 @@ class TreeSearch:
         self._emit(run, "start", strategy=self.strategy.name, seed=self.seed)
         reason = await self._waves(run)
         result = self._result(run, reason)
-        await self.pool.finish(problem.id, [(prompt,) for prompt in run.tree.prompts.values()])
+        kept = [(prompt,) for prompt in run.tree.prompts.values()]
+        await self.pool.finish(problem.id, [*kept, *_kept(self.verifier, problem)])
         self._emit(run, "finish", answer=result.answer, stop_reason=result.stop_reason, error=result.error)
         return result
 
@@ -240,6 +241,12 @@ def validate(capabilities: frozenset[str], strategy: Strategy, verifier: Verifie
         f"(it gives: {', '.join(sorted(capabilities)) or 'nothing beyond text'}); "
         f"use strategy 'self_consistency' or 'greedy', or a verifier of your own (verifier=callable)"
     )
+
+
+def _kept(verifier: Verifier | None, problem: Problem) -> Sequence[Context]:
+    """Paths of the verifier's own that were of use while this problem was searched."""
+    kept = getattr(verifier, "kept", None)
+    return kept(problem) if callable(kept) else ()
 
 
 async def _verdicts(verifier: Verifier, batch: Sequence[Candidate], seconds: float | None) -> list[Verdict]:

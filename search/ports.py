@@ -71,7 +71,10 @@ class Candidate:
 
 
 class Verifier(Protocol):
-    """Judges paths. Returns one verdict per candidate, in order; a failure is a verdict with an error."""
+    """Judges paths. Returns one verdict per candidate, in order; a failure is a verdict with an error.
+
+    May have `kept(problem) -> Sequence[Context]`, paths of its own that engines need not hold once the search is over.
+    """
 
     @property
     def needs(self) -> frozenset[str]:

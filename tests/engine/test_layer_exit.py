@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -133,7 +132,7 @@ def test_a_row_ends_alike_alone_and_in_a_batch_that_shrinks(engine, queries, rul
 
 @pytest.mark.parametrize("rule", EARLY, ids=str)
 def test_rows_that_ended_leave_the_batch(engine, queries, rule, monkeypatch):
-    """Tokens of each layer's input: those of the rows that were not done before it (least_rows where there are less)."""
+    """Tokens of each layer's input: those of the rows that were not done before it (never less than least_rows)."""
     sizes, forward = [], type(engine.model.layers[0]).forward
 
     def watched(self, x, *rest):
