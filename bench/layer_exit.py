@@ -3,7 +3,8 @@
 Each row of FILE (JSONL: `question`, `answer` with the result behind `####`) gives two candidate answers: its own worked
 solution, and the same one with another row's result in place of its own. Every rule reads the same verification
 question behind both, and is compared with the full pass: layer-rows run, verdicts (P(yes) > 0.5) that flip, and pairs
-whose better-scored candidate changes. Seconds are those of the questions only; the candidates' KV is held before.
+whose better-scored candidate changes. Seconds are the process's CPU time for the questions only; the candidates' KV is
+held before. `--layers` adds readings that all end at one layer: what is known of the answer there.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,14 +24,17 @@ from search.prompts import ANSWER_QUESTION, ChatPrompt
 from search.types import Problem
 
 MARGINS = (1.0, 2.0, 4.0, 8.0)
+LAYERS = (10, 15, 20, 25, 28, 29)
 
 
-def rules(thresholds: list[float]) -> dict[str, LayerExit | None]:
+def rules(thresholds: list[float], layers: list[int]) -> dict[str, LayerExit | None]:
     """Rules by name; the full pass first. The paper's rule with its defaults, and with its theta for Mistral."""
     found: dict[str, LayerExit | None] = {"full": None, "paper": LayerExit("paper")}
     found["paper, theta 0.5"] = LayerExit("paper", 0.5)
     for threshold in thresholds:
         found[f"margin {threshold:g}"] = LayerExit("margin", threshold)
+    for layer in layers:
+        found[f"all at layer {layer}"] = LayerExit("margin", 0.0, first=layer, every=1, agree=1)
     return found
 
 
@@ -80,6 +85,7 @@ def compared(full: list[float], found: list[float]) -> dict[str, Any]:
     flips = sum((a > 0.5) != (b > 0.5) for a, b in zip(full, found, strict=True))
     better = [[scores[i] > scores[i + 1] for i in range(0, len(scores), 2)] for scores in (full, found)]
     return {
+        "yes": sum(p_yes > 0.5 for p_yes in found),
         "flips": flips,
         "pairs": len(better[0]),
         "pairs_changed": sum(a != b for a, b in zip(*better, strict=True)),
@@ -87,11 +93,12 @@ def compared(full: list[float], found: list[float]) -> dict[str, Any]:
     }
 
 
-def run(engine: Engine, rows: list[dict[str, Any]], thresholds: list[float]) -> list[dict[str, Any]]:
+def run(engine: Engine, rows: list[dict[str, Any]], thresholds: list[float], layers: list[int]) -> list[dict[str, Any]]:
+    """One row for each rule, the full pass first."""
     asked = queries(engine, rows)
     measure(engine, asked, None)
     found, full = [], None
-    for name, rule in rules(thresholds).items():
+    for name, rule in rules(thresholds, layers).items():
         row, scores = measure(engine, asked, rule)
         full = scores if full is None else full
         found.append({"rule": name, **row, **compared(full, scores)})
@@ -99,8 +106,8 @@ def run(engine: Engine, rows: list[dict[str, Any]], thresholds: list[float]) -> 
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    lines = ["| rule | exits | layer-rows run | seconds | verdicts flipped | pairs changed | right above wrong |"]
-    lines.append("|---|---|---|---|---|---|---|")
+    lines = ["| rule | exits | layer-rows run | CPU s | verdicts yes | flipped | pairs changed | right above wrong |"]
+    lines.append("|---|---|---|---|---|---|---|---|")
     for row in rows:
         share = row["layer_rows"] / row["layer_rows_full"]
         cells = (
@@ -108,6 +115,7 @@ def table(rows: list[dict[str, Any]]) -> str:
             f"{row['exits']} of {row['n']}",
             f"{share:.1%}",
             f"{row['seconds']:.2f}",
+            f"{row['yes']} of {row['n']}",
             f"{row['flips']} of {row['n']}",
             f"{row['pairs_changed']} of {row['pairs']}",
             f"{row['right_above_wrong']} of {row['pairs']}",
@@ -123,11 +131,13 @@ def main() -> None:
     parser.add_argument("--model", default="embedded")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--thresholds", type=float, nargs="+", default=list(MARGINS), help="of the margin rule")
+    parser.add_argument("--layers", type=int, nargs="*", default=list(LAYERS), help="layers at which all are read")
     parser.add_argument("--json", action="store_true", help="one JSON object")
     options = parser.parse_args()
     lines = options.data.read_text(encoding="utf-8").splitlines()[: options.rows]
-    engine = LocalEngine.load(options.model, dtype=options.dtype)
-    found = run(engine, [json.loads(line) for line in lines], options.thresholds)
+    loaded = LocalEngine.load(options.model, dtype=options.dtype)
+    engine = LocalEngine(loaded.model, loaded.codec, loaded.tree.fingerprint, clock=time.process_time)
+    found = run(engine, [json.loads(line) for line in lines], options.thresholds, options.layers)
     if options.json:
         print(json.dumps({"environment": environment(), "settings": engine.settings, "rows": found}))
     else:
