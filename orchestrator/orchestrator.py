@@ -51,6 +51,7 @@ class Orchestrator:
             raise UsageError(f"engine takes a function that builds an engine, got {engine!r}; use model= for a name")
         self.spec = self.config.spec if engine is None else EngineSpec(model="factory", factory=engine)
         self._prompt = ChatPrompt(self.config.system, self.config.instruction)
+        self._priors: dict[str, float] = {}
         self._pool: Dispatcher | None = None
         self._close_pool: Callable[[], None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -250,6 +251,7 @@ class Orchestrator:
             debias=config.verify_debias,
             layer_exit=config.exit_rule,
             chat=self._prompt,
+            priors=self._priors,
         )
 
     def _check_lengths(self, problems: Sequence[Problem], strategy: Strategy) -> None:

@@ -23,7 +23,7 @@ class SelfEvaluation:
     prompt: "continuation" asks behind the branch's own KV; "separate" in a chat of its own (`search.verifiers.asking`),
     for verifiers that need one. debias: take off the prior that the model has for yes where there is nothing to judge
     (`search.verifiers.prior`); it is read in full, once a question. layer_exit: CGEE level 2, off by default.
-    chat: the branches' own template.
+    chat: the branches' own template. priors: those that are known, by question; filled here.
     """
 
     pool: Pool
@@ -33,7 +33,7 @@ class SelfEvaluation:
     debias: bool = False
     layer_exit: ExitRule | None = None
     chat: ChatPrompt = field(default_factory=ChatPrompt)
-    _priors: dict[str, float] = field(default_factory=dict, init=False, repr=False, compare=False)
+    priors: dict[str, float] = field(default_factory=dict, repr=False, compare=False)
     _measuring: asyncio.Lock = field(default_factory=asyncio.Lock, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -73,19 +73,19 @@ class SelfEvaluation:
     async def _measure(self, questions: set[str]) -> Cost:
         """Read the prior of questions that have none yet; what that cost. A failure is no prior, and tried again."""
         async with self._measuring:
-            missing = sorted(questions - self._priors.keys())
+            missing = sorted(questions - self.priors.keys())
             asked = [self._asking.about_nothing(question) for question in missing]
             requests = [ScoreRequest(f"prior/{i}", context, text) for i, (context, text) in enumerate(asked)]
             scores = await self.pool.score(requests) if requests else []
             found = {q: s.p_yes for q, s in zip(missing, scores, strict=True) if s.p_yes is not None}
-            self._priors.update(found)
+            self.priors.update(found)
             await self.pool.release([context for context, _ in asked])
         return sum((score.cost for score in scores), Cost())
 
     def _verdict(self, question: str, score: Score) -> Verdict:
         p_yes, error = score.p_yes, score.error
         if self.debias and p_yes is not None:
-            prior = self._priors.get(question)
+            prior = self.priors.get(question)
             p_yes = None if prior is None else without_prior(p_yes, prior)
             error = "the content-free prior could not be read" if prior is None else error
         return Verdict(p_yes, _NAME, score.cost, error)

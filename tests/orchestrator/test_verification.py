@@ -26,10 +26,11 @@ class Listening(ScriptedEngine):
         return super().score(queries)
 
 
-def heard_with(**options) -> list:
+def heard_with(solves: int = 1, **options) -> list:
     heard: list = []
     with Orchestrator(engine=lambda: Listening(heard), runtime="inline", **options) as orchestrator:
-        assert orchestrator.solve("What is 6 * 7?", budget=BUDGET, b=1, k=1).error is None
+        for i in range(solves):
+            assert orchestrator.solve(f"What is {i} * 7?", budget=BUDGET, b=1, k=1).error is None
     return heard
 
 
@@ -47,6 +48,11 @@ def test_every_way_of_asking_can_be_configured():
     free, *asked = heard
     assert CONTENT_FREE in free.question and free.layer_exit is None
     assert {(q.layer_exit.mode, q.layer_exit.threshold) for q in asked} == {("margin", 1.5)}
+
+
+def test_the_prior_is_read_once_for_all_problems():
+    heard = heard_with(solves=3, verify_debias=True)
+    assert [CONTENT_FREE in query.question for query in heard] == [True, False, False, False]
 
 
 @pytest.mark.parametrize(
