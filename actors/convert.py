@@ -6,6 +6,7 @@ from engine.base import (
     Branch,
     BranchRequest,
     BranchResult,
+    LayerExit,
     ScoreQuery,
     ScoreResult,
     StepRule,
@@ -51,7 +52,9 @@ def to_outcome(order: Expansion, result: BranchResult, engine: str) -> Outcome:
 
 
 def to_query(request: ScoreRequest) -> ScoreQuery:
-    return ScoreQuery(request.id, request.context, request.question)
+    rule = request.layer_exit
+    layer_exit = None if rule is None else LayerExit(rule.mode, rule.threshold)
+    return ScoreQuery(request.id, request.context, request.question, layer_exit)
 
 
 def to_score(result: ScoreResult, engine: str) -> Score:
@@ -70,4 +73,7 @@ def _cost(usage: Usage) -> Cost:
         reused=usage.reused,
         actual_hit=usage.held,
         seconds=usage.seconds,
+        exits=usage.exits,
+        layer_rows=usage.layer_rows,
+        layer_rows_full=usage.layer_rows_full,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
@@ -78,6 +79,11 @@ class Usage:
     reused: Mapping[str, int] = field(default_factory=dict)
     held: int = 0
     """Path tokens whose KV was held when the call began (the actual prefix hit)."""
+    exits: int = 0
+    """Questions whose reading ended before the last layer (see `LayerExit`)."""
+    layer_rows: int = 0
+    """Layers that were run for questions, a row counting each; a full pass takes `layer_rows_full`."""
+    layer_rows_full: int = 0
     seconds: Mapping[str, float] = field(default_factory=dict)
     """The request's share of its call's seconds, by phase: shares of a call add up to the call."""
 
@@ -91,12 +97,60 @@ class BranchResult:
 
 
 @dataclass(frozen=True, slots=True)
+class LayerExit:
+    """CGEE level 2: a question's reading ends at the layer where its answer stands, each row for itself.
+
+    mode "paper": at every layer l >= first, the full vocabulary's entropy H_l < threshold nats and |H_l - H_{l-1}| <
+    epsilon (theta, epsilon, l_min of RKSC). "margin": at every `every`-th layer from `first` on, the log-odds of yes
+    against no exceed the threshold either way and had one sign at the last `agree` checks. Layers count from 1;
+    None is the mode's default (`THRESHOLDS`; first: 2, or half of the layers). Nothing ends early with threshold 0
+    (paper) or infinity (margin).
+    """
+
+    mode: Literal["paper", "margin"]
+    threshold: float | None = None
+    epsilon: float = 3.0
+    first: int | None = None
+    every: int = 2
+    agree: int = 2
+
+    def __post_init__(self) -> None:
+        if self.mode not in THRESHOLDS:
+            raise ValueError(f"layer exit has no mode {self.mode!r}; choices: {', '.join(THRESHOLDS)}")
+        for name, value, least in (("threshold", self.limit, 0.0), ("epsilon", self.epsilon, 0.0)):
+            if math.isnan(value) or value < least:
+                raise ValueError(f"layer exit's {name} is a number of at least {least:g}, got {value}")
+        for name, count in (("first", self.first), ("every", self.every), ("agree", self.agree)):
+            if count is not None and count < 1:
+                raise ValueError(f"layer exit's {name} is a whole number of at least 1, got {count}")
+
+    @property
+    def limit(self) -> float:
+        """The threshold, or the mode's default."""
+        return THRESHOLDS[self.mode] if self.threshold is None else self.threshold
+
+    def begin(self, layers: int) -> int:
+        """First layer of `layers`, from 1, after which a reading may end."""
+        if self.first is not None:
+            return self.first
+        return 2 if self.mode == "paper" else max(layers // 2, 1)
+
+
+THRESHOLDS: Mapping[str, float] = {"paper": 8.0, "margin": 2.0}
+"""Default threshold of each mode of `LayerExit`: nats of entropy, log-odds."""
+
+
+@dataclass(frozen=True, slots=True)
 class ScoreQuery:
-    """P(yes) at the last token of `question` appended to `path`; the question's KV is dropped afterwards."""
+    """P(yes) at the last token of `question` appended to `path`; the question's KV is dropped afterwards.
+
+    layer_exit: an engine without the capability of that name reads all layers, and its counts say so.
+    """
 
     id: str
     path: Segments
     question: str
+    layer_exit: LayerExit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +205,7 @@ class Engine(Protocol):
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """Of `logprobs`, `confidence`, `score`, `hidden`, `kv_export`."""
+        """Of `logprobs`, `confidence`, `score`, `layer_exit`, `hidden`, `kv_export`."""
         ...
 
     @property

@@ -16,7 +16,7 @@ from transformers.activations import SiLUActivation
 
 from engine.attention import Batch, Scoring
 from engine.native import Kernels, kernels
-from engine.packing import pack
+from engine.packing import pack, rows_of
 
 FAMILIES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 
@@ -96,19 +96,40 @@ class FusedModel(nn.Module):
         self.layers = nn.ModuleList([FusedLayer(layer, i, heads, own) for i, layer in enumerate(body.layers)])
         self.norm = _Norm(body.norm, own)
         self.head = model.lm_head
+        self.tied = model.lm_head.weight is weight
 
     def forward(self, tokens: Tensor, positions: Tensor, batch: Batch, wanted: Sequence[int]) -> Tensor:
         """tokens, positions [N] -> logits [len(wanted), V] at these packed positions (none wanted: none computed)."""
-        x: Tensor = self.embed(tokens)
-        cos, sin = (part[0].contiguous() for part in self.rotary(x[None], positions[None]))
+        x, cos, sin = self.begin(tokens, positions)
         more: Tensor | None = None
         for layer in self.layers:
             more = layer(x, more, cos, sin, batch)
         if not wanted or more is None:
             return x.new_empty(0)
-        rows = torch.tensor(wanted, device=x.device)
-        logits: Tensor = self.head(self.norm(x[rows], more[rows]))
+        return self.logits(x, more, torch.tensor(wanted, device=x.device))
+
+    def begin(self, tokens: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """tokens, positions [N] -> x [N, hidden] and cos, sin [N, D], as the first layer takes them."""
+        x: Tensor = self.embed(tokens)
+        cos, sin = (part[0].contiguous() for part in self.rotary(x[None], positions[None]))
+        return x, cos, sin
+
+    def final(self, x: Tensor, more: Tensor, rows: Tensor) -> Tensor:
+        """Final norm [R, hidden] of x + more [N, hidden] at packed positions rows [R]; x stays as it is."""
+        normed: Tensor = self.norm(x[rows], more[rows])
+        return normed
+
+    def logits(self, x: Tensor, more: Tensor, rows: Tensor) -> Tensor:
+        """Logits [R, V] of x + more [N, hidden], after any layer, at packed positions rows [R]."""
+        logits: Tensor = self.head(self.final(x, more, rows))
         return logits
+
+    def unembedding(self, ids: Sequence[int]) -> Tensor:
+        """Rows [len(ids), hidden] of the unembedding."""
+        if self.tied:
+            rows: Tensor = self.embed.weight[list(ids)]
+            return rows
+        return rows_of(self.head, ids)
 
 
 def fuse(model: nn.Module) -> nn.Module:

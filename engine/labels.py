@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,30 +10,46 @@ from torch import Tensor
 
 from engine.base import Codec
 
-_YES = ("Yes", " Yes", "yes", " yes", "YES")
-_NO = ("No", " No", "no", " no", "NO")
+WORDS: tuple[tuple[str, str], ...] = (("Yes", "No"), ("Y", "N"), ("True", "False"), ("1", "0"))
+"""Label words in the order they are tried; a pair serves if both words have a spelling that is one token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Token ids that mean yes and no at the first position of a reply."""
+    """Token ids that mean yes and no at the first position of a reply. words: the pair that they spell."""
 
     yes: tuple[int, ...]
     no: tuple[int, ...]
+    words: tuple[str, str] = WORDS[0]
 
     @classmethod
-    def of(cls, codec: Codec) -> Labels:
-        """Single-token spellings only; a tokenizer without any falls back to first pieces that tell yes from no."""
-        yes, no = ({ids[0] for w in words if len(ids := codec.encode(w)) == 1} for words in (_YES, _NO))
-        if not yes or not no:
-            yes, no = ({codec.encode(w)[0] for w in words} for words in (_YES, _NO))
-        common = yes & no
-        if not yes - common or not no - common:
-            raise ValueError("this tokenizer has no token that tells 'Yes' from 'No'; use another verifier")
-        return cls(tuple(sorted(yes - common)), tuple(sorted(no - common)))
+    def of(cls, codec: Codec, words: Sequence[tuple[str, str]] = WORDS) -> Labels:
+        """The first pair of `words` whose spellings, as single tokens, tell yes from no.
+
+        A word of several tokens is never read by its first piece, which other replies may begin with too. ValueError
+        names all that was tried.
+        """
+        for pair in words:
+            yes, no = (_single_tokens(codec, word) for word in pair)
+            if yes - no and no - yes:
+                return cls(tuple(sorted(yes - no)), tuple(sorted(no - yes)), pair)
+        tried = ", ".join(f"{yes!r}/{no!r}" for yes, no in words)
+        raise ValueError(
+            f"this tokenizer has no label words that are single tokens; tried {tried}, each also with a space in front,"
+            f" in lower and in upper case; use a verifier of your own"
+        )
 
     def p_yes(self, logits: Tensor) -> float:
         """P(yes) against P(no). logits [V]"""
-        yes = torch.logsumexp(logits[list(self.yes)].double(), dim=0)
-        no = torch.logsumexp(logits[list(self.no)].double(), dim=0)
-        return float(torch.sigmoid(yes - no))
+        return float(torch.sigmoid(log_odds(logits[list(self.yes)], logits[list(self.no)])))
+
+
+def log_odds(yes: Tensor, no: Tensor) -> Tensor:
+    """log P(yes) - log P(no) [...] from the labels' logits, yes [..., Y] and no [..., M], in float64."""
+    return torch.logsumexp(yes.double(), dim=-1) - torch.logsumexp(no.double(), dim=-1)
+
+
+def _single_tokens(codec: Codec, word: str) -> set[int]:
+    """Tokens that are a whole spelling of `word`."""
+    spellings = {form for w in (word, word.lower(), word.upper()) for form in (w, f" {w}")}
+    return {ids[0] for spelling in spellings if len(ids := codec.encode(spelling)) == 1}

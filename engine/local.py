@@ -25,7 +25,7 @@ from engine.base import (
     refusal,
 )
 from engine.eviction import policy
-from engine.fused import fuse
+from engine.fused import FusedModel, fuse
 from engine.kv_tree import KVTree
 from engine.labels import Labels
 from engine.loading import load_model, pick_device, pick_dtype
@@ -70,7 +70,6 @@ class LocalEngine:
     where the device is the CPU itself.
     """
 
-    capabilities = frozenset({"logprobs", "confidence", "score", "kv_export"})
     concurrent = True
 
     def __init__(
@@ -146,6 +145,12 @@ class LocalEngine:
         )
 
     # -- Engine ----------------------------------------------------------------------------------------------------
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """`layer_exit` takes a fused model; others read a question to the last layer, whatever is asked."""
+        own = {"layer_exit"} if isinstance(self.model, FusedModel) else set()
+        return frozenset({"logprobs", "confidence", "score", "kv_export", *own})
+
     def expand(self, requests: Sequence[BranchRequest]) -> list[BranchResult]:
         """Prefill what no ancestor holds, decode all rows together.
 
@@ -188,7 +193,9 @@ class LocalEngine:
             if closed:
                 with self._lock:
                     self._scheduler.closed -= 1
-        self.counts.update(scores=sum(r.error is None for r in results), scored=sum(r.usage.scored for r in results))
+        self.counts.update(scores=sum(r.error is None for r in results))
+        for name in ("scored", "exits", "layer_rows", "layer_rows_full"):
+            self.counts[name] += sum(getattr(r.usage, name) for r in results)
         return results
 
     def note_scores(self, items: Sequence[tuple[bytes, float, int]]) -> None:

@@ -18,6 +18,16 @@ Feed = tuple[RowKV, Sequence[int], bool]
 
 
 @dataclass(frozen=True, slots=True)
+class Packed:
+    """tokens, positions [N], padding last; wanted: packed positions whose logits are asked for."""
+
+    tokens: Tensor
+    positions: Tensor
+    batch: Batch
+    wanted: list[int]
+
+
+@dataclass(frozen=True, slots=True)
 class Forward:
     """A model with where it runs. least_rows: rows a product must have for its bits not to depend on their number."""
 
@@ -29,6 +39,14 @@ class Forward:
     @torch.inference_mode()
     def __call__(self, feeds: Sequence[Feed]) -> Tensor:
         """Append K/V of all tokens to their rows; logits [R, V] of the rows that want them, in the order of feeds."""
+        packed = self.pack(feeds)
+        run = self.model if isinstance(self.model, FusedModel) else self._stock
+        out: Tensor = run(packed.tokens, packed.positions, packed.batch, self.padded(packed.wanted))
+        packed.batch.advance()
+        return out[: len(packed.wanted)]
+
+    def pack(self, feeds: Sequence[Feed]) -> Packed:
+        """Tokens of all rows side by side, at least `least_rows` of them."""
         flat: list[int] = []
         wanted: list[int] = []
         for _, tokens, logits in feeds:
@@ -39,11 +57,11 @@ class Forward:
         padding = max(self.least_rows - len(flat), 0)
         ids = torch.tensor(flat + [0] * padding, device=self.device)
         positions = torch.cat([batch.positions, batch.positions.new_zeros(padding)]).to(self.device)
-        padded = wanted + [0] * max(self.least_rows - len(wanted), 0) if wanted else []
-        run = self.model if isinstance(self.model, FusedModel) else self._stock
-        out: Tensor = run(ids, positions, batch, padded)
-        batch.advance()
-        return out[: len(wanted)]
+        return Packed(ids, positions, batch, wanted)
+
+    def padded(self, rows: list[int]) -> list[int]:
+        """At least `least_rows` packed positions, unless there are none: these, then the first one of the batch."""
+        return rows + [0] * max(self.least_rows - len(rows), 0) if rows else []
 
     def _stock(self, tokens: Tensor, positions: Tensor, batch: Batch, wanted: list[int]) -> Tensor:
         """A transformers model; without wanted logits its unembedding is not run."""

@@ -115,6 +115,21 @@ def packed_by(model: nn.Module) -> Kernel | None:
     return next((m.kernel for m in model.modules() if isinstance(m, PackedLinear)), None)
 
 
+def rows_of(linear: nn.Module, ids: Sequence[int]) -> Tensor:
+    """Rows [len(ids), K] of a linear layer's weight [N, K]; of a packed one they are its products with unit vectors."""
+    if not isinstance(linear, PackedLinear):
+        rows: Tensor = linear.get_parameter("weight")[list(ids)]
+        return rows
+    size = linear.in_features
+    columns = []
+    for start in range(0, size, PLAIN_ROWS):
+        units = torch.zeros(PLAIN_ROWS, size, dtype=linear._shape.dtype)
+        here = min(PLAIN_ROWS, size - start)
+        units[range(here), range(start, start + here)] = 1
+        columns.append(linear.kernel.product(units, linear._packed, linear._shape, None)[:here, list(ids)])
+    return torch.cat(columns).T.contiguous()
+
+
 def _sound(linear: nn.Linear, kernel: Kernel) -> bool:
     try:
         packed = PackedLinear(linear, kernel)

@@ -31,7 +31,9 @@ from engine.labels import Labels
 
 
 class PlainEngine:
-    """Same protocol as LocalEngine. Rows of a request decode as one batch; nothing is reused, and the counts say so."""
+    """Same protocol as LocalEngine. Rows of a request decode as one batch; nothing is reused and no question's
+    reading ends early, and the counts say so.
+    """
 
     capabilities = frozenset({"logprobs", "confidence", "score"})
     concurrent = True
@@ -42,6 +44,7 @@ class PlainEngine:
         self.clock = clock
         self.device = next(model.parameters()).device
         self.labels = Labels.of(codec)
+        self.layers = int(getattr(model.config.get_text_config(), "num_hidden_layers", 0))
         self.counts: Counter[str] = Counter()
         self._lock = threading.Lock()
 
@@ -94,8 +97,14 @@ class PlainEngine:
             return ScoreResult(query.id, None, error=error)
         began = self.clock()
         logits = self._last([[*path, *question]])
-        usage = Usage(prefilled=len(path) - 1, scored=len(question) + 1, seconds={"score": self.clock() - began})
-        self.counts.update(scores=1, scored=usage.scored)
+        usage = Usage(
+            prefilled=len(path) - 1,
+            scored=len(question) + 1,
+            layer_rows=self.layers,
+            layer_rows_full=self.layers,
+            seconds={"score": self.clock() - began},
+        )
+        self.counts.update(scores=1, scored=usage.scored, layer_rows=self.layers, layer_rows_full=self.layers)
         return ScoreResult(query.id, self.labels.p_yes(logits[0]), usage)
 
     @torch.inference_mode()

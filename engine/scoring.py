@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from engine.admission import Claim
-from engine.base import Codec, ScoreQuery, ScoreResult, Usage, flat, refusal, without_repeated_end
+from engine.base import Codec, LayerExit, ScoreQuery, ScoreResult, Usage, flat, refusal, without_repeated_end
+from engine.fused import FusedModel
 from engine.labels import Labels
+from engine.layer_exit import Reading, read
 from engine.packed import Feed
 from engine.scheduler import Scheduler
 
@@ -49,22 +49,34 @@ class Scorer:
         batch: list[Asked] = []
         try:
             feeds = self._feeds(waiting, batch)
-            logits = iter(self.scheduler.forward(feeds) if feeds else ())
+            readings = iter(self._read(feeds, batch[0].query.layer_exit) if feeds else ())
         finally:
             for asked in batch:
                 if asked.claim is not None:
                     self.scheduler.admission.leave(asked.claim)
         seconds = (self.clock() - began) / max(len(feeds), 1)
         self.scheduler.tree.enforce_budget()
-        return [self._scored(asked, logits, seconds) for asked in batch]
+        return [self._scored(asked, readings, seconds) for asked in batch]
+
+    def _read(self, feeds: Sequence[Feed], rule: LayerExit | None) -> list[Reading]:
+        """One reading a feed; a model without an own layer loop is read to its last layer whatever the rule."""
+        forward = self.scheduler.forward
+        if rule is not None and isinstance(model := forward.model, FusedModel):
+            return read(forward, model, feeds, rule, self.labels)
+        return [Reading(self.labels.p_yes(logits), self.scheduler.shape.layers) for logits in forward(feeds)]
 
     def _feeds(self, waiting: deque[Asked], batch: list[Asked]) -> list[Feed]:
-        """Move queries to `batch` while they fit: `SCORE_TOKENS` question tokens (one longer goes alone), and bytes."""
+        """Move queries to `batch` while they fit: `SCORE_TOKENS` question tokens (one longer goes alone), and bytes.
+
+        All of one pass have the same rule of layer exit.
+        """
         feeds: list[Feed] = []
         size = 0
         while waiting:
             asked = waiting[0]
             if feeds and size + len(asked.question) > SCORE_TOKENS:
+                break
+            if batch and asked.query.layer_exit != batch[0].query.layer_exit:
                 break
             if asked.error is None and not self._admitted(asked) and asked.error is None:
                 break
@@ -88,17 +100,21 @@ class Scorer:
         row = self.scheduler.admission.run(claim, whole=True)
         return row, [asked.path[-1], *asked.question], True
 
-    def _scored(self, asked: Asked, logits: Iterator[Tensor], seconds: float) -> ScoreResult:
+    def _scored(self, asked: Asked, readings: Iterator[Reading], seconds: float) -> ScoreResult:
         if asked.error is not None:
             return ScoreResult(asked.query.id, None, error=asked.error)
+        reading, layers = next(readings), self.scheduler.shape.layers
         usage = Usage(
             prefilled=len(asked.path) - 1 - asked.held,
             scored=len(asked.question) + 1,
             reused={"exact": asked.held},
             held=asked.held,
+            exits=int(reading.layers < layers),
+            layer_rows=reading.layers,
+            layer_rows_full=layers,
             seconds={"score": seconds},
         )
-        return ScoreResult(asked.query.id, self.labels.p_yes(next(logits)), usage)
+        return ScoreResult(asked.query.id, reading.p_yes, usage)
 
 
 def asked_of(queries: Sequence[ScoreQuery], codec: Codec) -> deque[Asked]:

@@ -84,7 +84,17 @@ class Gates:
 
 def setting_of(config: Config, spec: EngineSpec, codec: Codec, prompt: ChatPrompt, verifier: str) -> Setting:
     """The setting in which this orchestrator searches. verifier: the name of who scores nodes."""
-    return Setting(_model(spec), config.dtype, template_key(codec, prompt), config.family, verifier)
+    return Setting(_model(spec), config.dtype, template_key(codec, prompt), config.family, verifier + _way(config))
+
+
+def _way(config: Config) -> str:
+    """How self-evaluation differs from its defaults; another way of asking is another verifier."""
+    if config.verifier != "self_evaluation":
+        return ""
+    parts: list[str] = [config.verify_prompt if config.verify_prompt != "continuation" else ""]
+    parts.append("debias" if config.verify_debias else "")
+    parts.append(f"{config.layer_exit}={config.exit_threshold}" if config.layer_exit != "none" else "")
+    return "".join(f"+{part}" for part in parts if part)
 
 
 def template_key(codec: Codec, prompt: ChatPrompt) -> str:

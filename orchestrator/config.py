@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from actors.spec import EngineSpec
 from search.prompts import INSTRUCTION, SYSTEM
-from search.types import Boundary, Sampling
+from search.types import Boundary, ExitRule, Sampling
 
 
 class UsageError(ValueError):
@@ -31,9 +31,11 @@ class Config(BaseModel):
     a quarter of what is free there, and nothing for CPU engines. attention: how it is computed (`engine.attention`).
     rows_per_engine: sample rows that fill an engine, None takes 2 on CPUs and 16 on GPUs. concurrency: problems
     searched at once. capacity: orders one strategy may have in flight. verifier: who scores nodes, for strategies
-    that ask. cgee: rule that may leave verifications out (`search.cgee`); auto is "calibrated" with a record, else off.
-    cgee_record: file of a calibration. cgee_audit: share of decisions whose skips are verified all the same, with a
-    record. family: names the kind of problems, for calibration records.
+    that ask. verify_prompt, verify_debias: how self-evaluation asks (`search.verifiers.self_evaluation`). cgee: rule
+    that may leave verifications out (`search.cgee`); auto is "calibrated" with a record, else off. cgee_record: file
+    of a calibration. cgee_audit: share of decisions whose skips are verified all the same, with a record. family: names
+    the kind of problems, for calibration records. layer_exit, exit_threshold: CGEE level 2, ends the reading of a
+    question at the layer where its answer stands (`engine.base.LayerExit`).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
@@ -67,6 +69,10 @@ class Config(BaseModel):
     cgee_record: str | None = None
     cgee_audit: float = Field(0.05, ge=0, le=1)
     family: str = "general"
+    verify_prompt: Literal["continuation", "separate"] = "continuation"
+    verify_debias: bool = False
+    layer_exit: Literal["none", "paper", "margin"] = "none"
+    exit_threshold: float | None = Field(None, ge=0)
     concurrency: int = Field(8, ge=1)
     capacity: int = Field(16, ge=1)
     attempts: int = Field(3, ge=1)
@@ -99,7 +105,15 @@ class Config(BaseModel):
             raise UsageError("config engines takes a whole number or 'auto', got a truth value")
         if isinstance(config.engines, int) and config.engines < 1:
             raise UsageError(f"config engines={config.engines} is not valid: at least 1, or 'auto'")
+        if config.exit_threshold is not None and config.layer_exit == "none":
+            raise UsageError(
+                f"config exit_threshold={config.exit_threshold} goes with a layer_exit; choices: paper, margin"
+            )
         return config
+
+    @property
+    def exit_rule(self) -> ExitRule | None:
+        return None if self.layer_exit == "none" else ExitRule(self.layer_exit, self.exit_threshold)
 
     @property
     def sampling(self) -> Sampling:

@@ -57,6 +57,7 @@ class Orchestrator:
         self.spec = self.config.spec if engine is None else EngineSpec(model="factory", factory=engine)
         self._prompt = ChatPrompt(self.config.system, self.config.instruction)
         self._gates = Gates(self.config, lambda: self.setting)
+        self._priors: dict[str, float] = {}
         self._pool: Dispatcher | None = None
         self._close_pool: Callable[[], None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -266,8 +267,20 @@ class Orchestrator:
             return None
         if self._verifier is not None:
             return self._verifier
-        named: dict[str, Verifier | None] = {"self_evaluation": SelfEvaluation(pool), "confidence": Confidence()}
-        return named.get(self.config.verifier)
+        if self.config.verifier == "confidence":
+            return Confidence()
+        return self._self_evaluation(pool) if self.config.verifier == "self_evaluation" else None
+
+    def _self_evaluation(self, pool: Pool) -> SelfEvaluation:
+        config = self.config
+        return SelfEvaluation(
+            pool,
+            prompt=config.verify_prompt,
+            debias=config.verify_debias,
+            layer_exit=config.exit_rule,
+            chat=self._prompt,
+            priors=self._priors,
+        )
 
     def _check_lengths(self, problems: Sequence[Problem], strategy: Strategy) -> None:
         """The prompt and one step must fit into the model's context."""

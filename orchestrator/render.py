@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from search.result import SearchResult
 from search.tree import Node, SearchTree
+from search.types import Cost
 
 _WIDTH = 76
 
@@ -39,9 +40,14 @@ def cost_line(result: SearchResult) -> str:
     engines = ", ".join(f"{name} {row['generated']}" for name, row in sorted(result.engines.items()))
     return (
         f"cost: {cost.generated} tokens generated ({engines}), {cost.prefilled} prefilled, reused {reused}, "
-        f"{cost.verified} verified{skipped}; {cost.seconds.get('total', 0.0):.1f} s; "
+        f"{cost.verified} verified{skipped}{_layers(cost)}; {cost.seconds.get('total', 0.0):.1f} s; "
         f"{result.strategy} stopped: {result.stop_reason}"
     )
+
+
+def _layers(cost: Cost) -> str:
+    """What layer exit saved; nothing where every question was read to the last layer."""
+    return f" in {cost.layer_rows} of {cost.layer_rows_full} layers" if cost.exits else ""
 
 
 def _line(node: Node, chosen: bool) -> str:

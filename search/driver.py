@@ -14,7 +14,7 @@ from search import budget as budgets
 from search.budget import Budget, Spent
 from search.cgee.gate import Gate
 from search.cgee.skipping import Skipping
-from search.ports import Candidate, Pool, Verifier
+from search.ports import Candidate, Context, Pool, Verifier
 from search.prompts import ChatPrompt
 from search.result import SearchResult
 from search.samples import deduplicate, judged
@@ -77,7 +77,8 @@ class TreeSearch:
         reason = await self._waves(run)
         run.skipping.close()
         result = self._result(run, reason)
-        await self.pool.finish(problem.id, [(prompt,) for prompt in run.tree.prompts.values()])
+        kept = [(prompt,) for prompt in run.tree.prompts.values()]
+        await self.pool.finish(problem.id, [*kept, *_kept(self.verifier, problem)])
         self._emit(run, "finish", answer=result.answer, stop_reason=result.stop_reason, error=result.error)
         return result
 
@@ -266,6 +267,12 @@ def validate(
         f"(it gives: {', '.join(sorted(capabilities)) or 'nothing beyond text'}); "
         f"use strategy 'self_consistency' or 'greedy', or a verifier of your own (verifier=callable)"
     )
+
+
+def _kept(verifier: Verifier | None, problem: Problem) -> Sequence[Context]:
+    """Paths of the verifier's own that were of use while this problem was searched."""
+    kept = getattr(verifier, "kept", None)
+    return kept(problem) if callable(kept) else ()
 
 
 async def _verdicts(verifier: Verifier, batch: Sequence[Candidate], seconds: float | None) -> list[Verdict]:

@@ -77,7 +77,8 @@ class Candidate:
 class Verifier(Protocol):
     """Judges paths. Returns one verdict per candidate, in order; a failure is a verdict with an error.
 
-    May have `tokens_to_score(batch) -> int`, the tokens that `score` would feed, to report what skipping saves.
+    May have `tokens_to_score(batch) -> int`, the tokens that `score` would feed, to report what skipping saves, and
+    `kept(problem) -> Sequence[Context]`, paths of its own that engines need not hold once the search is over.
     """
 
     @property

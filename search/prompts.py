@@ -13,6 +13,11 @@ INSTRUCTION = (
 )
 STEP_QUESTION = "Is the reasoning above correct so far? Reply with Yes or No only."
 ANSWER_QUESTION = "Is the final answer above correct? Reply with Yes or No only."
+CHECK_SYSTEM = "You check proposed solutions of problems."
+CHECK_READY = "Show me the proposed solution."
+CHECK_QUESTION = "Proposed solution:\n{solution}\n\n{question}"
+CONTENT_FREE = "N/A"
+"""What stands for a problem and for its solution where the prior of an answer is measured."""
 
 
 @dataclass(frozen=True, slots=True)

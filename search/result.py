@@ -74,6 +74,7 @@ class SearchResult:
             },
             "skips": self.skips.to_json(),
             "seconds": {phase: round(s, 4) for phase, s in cost.seconds.items()},
+            "layers": {"exits": cost.exits, "run": cost.layer_rows, "full": cost.layer_rows_full},
             "engines": {name: dict(row) for name, row in sorted(self.engines.items())},
             "node": self.node_id,
             "votes": dict(self.votes),

@@ -100,7 +100,11 @@ class Expansion:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Tokens and seconds of one call or a sum of calls; `reused` counts row tokens by RKSC tier."""
+    """Tokens and seconds of one call or a sum of calls; `reused` counts row tokens by RKSC tier.
+
+    layer_rows: layers that were run to read questions, each row counting; full passes take `layer_rows_full`. exits:
+    questions whose reading ended early.
+    """
 
     generated: int = 0
     prefilled: int = 0
@@ -109,6 +113,9 @@ class Cost:
     predicted_hit: int = 0
     actual_hit: int = 0
     seconds: Mapping[str, float] = field(default_factory=dict)
+    exits: int = 0
+    layer_rows: int = 0
+    layer_rows_full: int = 0
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(
@@ -119,6 +126,9 @@ class Cost:
             self.predicted_hit + other.predicted_hit,
             self.actual_hit + other.actual_hit,
             _merged(self.seconds, other.seconds),
+            self.exits + other.exits,
+            self.layer_rows + other.layer_rows,
+            self.layer_rows_full + other.layer_rows_full,
         )
 
 
@@ -169,6 +179,23 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class ExitRule:
+    """CGEE level 2: lets an engine end the reading of a question before its last layer, where it can.
+
+    mode: "paper" (entropy, threshold theta in nats) or "margin" (log-odds of yes). threshold None: the mode's default.
+    """
+
+    mode: Literal["paper", "margin"]
+    threshold: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("paper", "margin"):
+            raise ValueError(f"layer exit has no mode {self.mode!r}; choices: paper, margin")
+        if self.threshold is not None and not self.threshold >= 0:
+            raise ValueError(f"layer exit's threshold is a number of at least 0, got {self.threshold}")
+
+
+@dataclass(frozen=True, slots=True)
 class ScoreRequest:
     """Ask an engine for P(yes) of `question` (a rendered text) appended to the path `context`."""
 
@@ -176,6 +203,7 @@ class ScoreRequest:
     context: tuple[tuple[int, ...], ...]
     question: str
     engine: str = ""
+    layer_exit: ExitRule | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,43 +1,97 @@
-"""The model judges its own branch: P(yes) of a question appended to the branch, so that the branch's KV is reused."""
+"""The model judges its own branch: P(yes) of a question about it, by default behind the branch's own KV."""
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
-from search.ports import Candidate, Pool
-from search.prompts import ANSWER_QUESTION, STEP_QUESTION
-from search.types import Score, ScoreRequest, Verdict
+from search.ports import Candidate, Context, Pool
+from search.prompts import ANSWER_QUESTION, STEP_QUESTION, ChatPrompt
+from search.types import Cost, ExitRule, Problem, Score, ScoreRequest, Verdict
+from search.verifiers.asking import Asking, Continuation, Separate
+from search.verifiers.prior import without_prior
+
+_NAME = "self_evaluation"
 
 
 @dataclass(frozen=True, slots=True)
 class SelfEvaluation:
-    """P(yes) by continuation; one question for finished answers, one for steps."""
+    """P(yes) of one question for finished answers, another one for steps.
+
+    prompt: "continuation" asks behind the branch's own KV; "separate" in a chat of its own (`search.verifiers.asking`),
+    for verifiers that need one. debias: take off the prior that the model has for yes where there is nothing to judge
+    (`search.verifiers.prior`); it is read in full, once a question. layer_exit: CGEE level 2, off by default.
+    chat: the branches' own template. priors: those that are known, by question; filled here.
+    """
 
     pool: Pool
     step_question: str = STEP_QUESTION
     answer_question: str = ANSWER_QUESTION
+    prompt: Literal["continuation", "separate"] = "continuation"
+    debias: bool = False
+    layer_exit: ExitRule | None = None
+    chat: ChatPrompt = field(default_factory=ChatPrompt)
+    priors: dict[str, float] = field(default_factory=dict, repr=False, compare=False)
+    _measuring: asyncio.Lock = field(default_factory=asyncio.Lock, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.prompt not in ("continuation", "separate"):
+            raise ValueError(f"self-evaluation has no prompt {self.prompt!r}; choices: continuation, separate")
 
     @property
     def needs(self) -> frozenset[str]:
         return frozenset({"score"})
 
     def tokens_to_score(self, batch: Sequence[Candidate]) -> int:
-        """The question and the path's last token, for each path."""
-        tokens = {complete: self.pool.count_tokens(text) + 1 for complete, text in self._questions().items()}
-        return sum(tokens[candidate.complete] for candidate in batch)
+        """What is read behind held paths: each path's last token and the text of its question."""
+        texts = Counter(self._asking.about(c, self._question(c))[1] for c in batch)
+        return sum(count * (self.pool.count_tokens(text) + 1) for text, count in texts.items())
+
+    def kept(self, problem: Problem) -> Sequence[Context]:
+        """Paths that only this problem's verification used."""
+        return self._asking.kept(problem)
 
     async def score(self, batch: Sequence[Candidate]) -> list[Verdict]:
-        questions = self._questions()
-        requests = [
-            ScoreRequest(f"{c.problem.id}/{c.node_id}", c.context, questions[c.complete], c.engine) for c in batch
-        ]
-        return [_verdict(score) for score in await self.pool.score(requests)]
+        cost = await self._measure({self._question(c) for c in batch}) if self.debias else Cost()
+        requests = [self._request(candidate) for candidate in batch]
+        scores = await self.pool.score(requests)
+        verdicts = [self._verdict(self._question(c), score) for c, score in zip(batch, scores, strict=True)]
+        if verdicts and cost != Cost():
+            verdicts[0] = replace(verdicts[0], cost=verdicts[0].cost + cost)
+        return verdicts
 
-    def _questions(self) -> dict[bool, str]:
-        """Rendered question by whether the path is complete."""
-        return {True: self.pool.question(self.answer_question), False: self.pool.question(self.step_question)}
+    @property
+    def _asking(self) -> Asking:
+        return Separate(self.pool) if self.prompt == "separate" else Continuation(self.pool, self.chat)
 
+    def _question(self, candidate: Candidate) -> str:
+        return self.answer_question if candidate.complete else self.step_question
 
-def _verdict(score: Score) -> Verdict:
-    return Verdict(score.p_yes, "self_evaluation", score.cost, score.error)
+    def _request(self, candidate: Candidate) -> ScoreRequest:
+        context, text = self._asking.about(candidate, self._question(candidate))
+        return ScoreRequest(
+            f"{candidate.problem.id}/{candidate.node_id}", context, text, candidate.engine, self.layer_exit
+        )
+
+    async def _measure(self, questions: set[str]) -> Cost:
+        """Read the prior of questions that have none yet; what that cost. A failure is no prior, and tried again."""
+        async with self._measuring:
+            missing = sorted(questions - self.priors.keys())
+            asked = [self._asking.about_nothing(question) for question in missing]
+            requests = [ScoreRequest(f"prior/{i}", context, text) for i, (context, text) in enumerate(asked)]
+            scores = await self.pool.score(requests) if requests else []
+            found = {q: s.p_yes for q, s in zip(missing, scores, strict=True) if s.p_yes is not None}
+            self.priors.update(found)
+            await self.pool.release([context for context, _ in asked])
+        return sum((score.cost for score in scores), Cost())
+
+    def _verdict(self, question: str, score: Score) -> Verdict:
+        p_yes, error = score.p_yes, score.error
+        if self.debias and p_yes is not None:
+            prior = self.priors.get(question)
+            p_yes = None if prior is None else without_prior(p_yes, prior)
+            error = "the content-free prior could not be read" if prior is None else error
+        return Verdict(p_yes, _NAME, score.cost, error)

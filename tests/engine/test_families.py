@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from engine import attention
-from engine.base import BranchRequest, ScoreQuery, StepRule, stream_key
+from engine.base import BranchRequest, LayerExit, ScoreQuery, StepRule, stream_key
 from engine.fused import FusedModel
 from engine.local import LocalEngine, load_engine
 from engine.plain import PlainEngine
@@ -127,8 +127,9 @@ def test_other_models_are_found_out_and_run_on_the_plain_path(name: str, tmp_pat
             assert token == int(engine.model(torch.tensor([tokens]), use_cache=False).logits[0, -1].argmax())
         tokens.append(token)
     assert result.usage.reused == {"exact": 0}
-    score = engine.score([ScoreQuery("s", ask.path, engine.codec.next_turn("Right?"))])[0]
+    score = engine.score([ScoreQuery("s", ask.path, engine.codec.next_turn("Right?"), LayerExit("paper"))])[0]
     assert 0.0 < (score.p_yes or 0.0) < 1.0
+    assert (score.usage.exits, score.usage.layer_rows, score.usage.layer_rows_full) == (0, 2, 2)
     streams = tuple(stream_key(i) for i in range(3))
     sampled = engine.expand([BranchRequest("b", ask.path, streams, StepRule(max_tokens=5))])[0].branches
     assert len({branch.token_ids for branch in sampled}) > 1

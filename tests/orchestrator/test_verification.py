@@ -1,0 +1,83 @@
+"""How branches are verified, by configuration."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pydantic")
+
+from engine.scripted import ScriptedEngine
+from orchestrator import Orchestrator, UsageError
+from orchestrator.render import cost_line
+from search.prompts import CHECK_SYSTEM, CONTENT_FREE
+
+BUDGET = {"expansions": 2}
+
+
+class Listening(ScriptedEngine):
+    """Notes what it is asked to judge."""
+
+    def __init__(self, heard: list) -> None:
+        super().__init__(["Answer: 42"])
+        self.heard = heard
+
+    def score(self, queries):
+        self.heard += queries
+        return super().score(queries)
+
+
+def heard_with(solves: int = 1, **options) -> list:
+    heard: list = []
+    with Orchestrator(engine=lambda: Listening(heard), runtime="inline", **options) as orchestrator:
+        for i in range(solves):
+            assert orchestrator.solve(f"What is {i} * 7?", budget=BUDGET, b=1, k=1).error is None
+    return heard
+
+
+def test_by_default_questions_continue_branches_and_are_read_in_full():
+    heard = heard_with()
+    assert heard
+    assert {query.layer_exit for query in heard} == {None}
+    assert not any(CHECK_SYSTEM.encode() in bytes(query.path[0]) for query in heard)
+    assert not any(CONTENT_FREE in query.question for query in heard)
+
+
+def test_every_way_of_asking_can_be_configured():
+    heard = heard_with(verify_prompt="separate", verify_debias=True, layer_exit="margin", exit_threshold=1.5)
+    assert all(CHECK_SYSTEM.encode() in bytes(query.path[0]) for query in heard)
+    free, *asked = heard
+    assert CONTENT_FREE in free.question and free.layer_exit is None
+    assert {(q.layer_exit.mode, q.layer_exit.threshold) for q in asked} == {("margin", 1.5)}
+
+
+def test_the_prior_is_read_once_for_all_problems():
+    heard = heard_with(solves=3, verify_debias=True)
+    assert [CONTENT_FREE in query.question for query in heard] == [True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"exit_threshold": 2.0}, "exit_threshold=2.0 goes with a layer_exit; choices: paper, margin"),
+        ({"layer_exit": "paper", "exit_threshold": -1}, "exit_threshold=-1 is not valid"),
+        ({"layer_exit": "entropy"}, "layer_exit='entropy' is not valid"),
+        ({"verify_prompt": "fresh"}, "verify_prompt='fresh' is not valid"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_name(options, words):
+    with pytest.raises(UsageError, match=words):
+        Orchestrator(model="simulated", runtime="inline", **options)
+
+
+def test_layers_saved_are_in_the_result(tmp_path: Path):
+    pytest.importorskip("torch")
+    from tests.tiny import save_tiny_llama
+
+    save_tiny_llama(tmp_path / "llama", num_hidden_layers=5)
+    options = {"runtime": "inline", "max_step_tokens": 8, "layer_exit": "paper", "exit_threshold": 100.0}
+    with Orchestrator(model=str(tmp_path / "llama"), **options) as orchestrator:
+        result = orchestrator.solve("What is 6 * 7?", budget=BUDGET, b=1, k=2)
+    layers = result.to_json()["layers"]
+    assert layers["exits"] > 0
+    assert layers == {"exits": layers["exits"], "run": 2 * layers["exits"], "full": 5 * layers["exits"]}
+    assert f"verified in {layers['run']} of {layers['full']} layers;" in cost_line(result)
