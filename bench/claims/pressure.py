@@ -7,7 +7,7 @@ score is expanded, now and then any other. Tokens of steps are given, not drawn:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from statistics import median
 from time import perf_counter
@@ -17,6 +17,7 @@ from bench.claims.rows import Row
 from engine.base import BranchRequest, Segments, StepRule, path_keys
 from engine.local import LocalEngine
 from engine.scripted import ScriptedEngine
+from search.scale import Scale
 
 POLICIES = ("lru", "omega", "value")
 BUDGETS = {"half": 2, "quarter": 4}
@@ -41,6 +42,22 @@ class Node:
     score: float
 
 
+@dataclass(slots=True)
+class Tree:
+    """Open nodes, and all judged ones, whose scores an engine is told on the problem's scale (as a search does)."""
+
+    open: list[Node]
+    judged: list[Node] = field(default_factory=list)
+    scale: Scale = field(default_factory=Scale)
+
+    def judge(self, nodes: Sequence[Node]) -> Sequence[Node]:
+        """Take in children; returns the nodes whose score on the scale is new."""
+        widened = self.scale.widen(node.score for node in nodes)
+        self.open += nodes
+        self.judged += nodes
+        return self.judged if widened else nodes
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """prefilled: prompt tokens computed; kv_bytes: held at the end."""
@@ -53,18 +70,16 @@ class Run:
 def search(engine: Any, fingerprint: str, plan: Plan, seed: int) -> Run:
     """Run the search of `seed` on an engine."""
     random = Random(seed)
-    trees = [[Node((_tokens(random, plan.prompt),), 0.5)] for _ in range(plan.trees)]
+    trees = [Tree([Node((_tokens(random, plan.prompt),), 0.5)]) for _ in range(plan.trees)]
     began = perf_counter()
-    prefilled = sum(
-        _expand(engine, fingerprint, nodes, plan, random) for _ in range(plan.expansions) for nodes in trees
-    )
+    prefilled = sum(_expand(engine, fingerprint, tree, plan, random) for _ in range(plan.expansions) for tree in trees)
     return Run(prefilled, engine.stats()["kv_bytes"], perf_counter() - began)
 
 
-def _expand(engine: Any, fingerprint: str, nodes: list[Node], plan: Plan, random: Random) -> int:
+def _expand(engine: Any, fingerprint: str, tree: Tree, plan: Plan, random: Random) -> int:
     """Replace an open node by its children; returns the tokens prefilled for them."""
-    best = max(range(len(nodes)), key=lambda i: nodes[i].score)
-    parent = nodes.pop(random.randrange(len(nodes)) if random.random() < EXPLORE else best)
+    best = max(range(len(tree.open)), key=lambda i: tree.open[i].score)
+    parent = tree.open.pop(random.randrange(len(tree.open)) if random.random() < EXPLORE else best)
     children = [
         Node((*parent.path, _tokens(random, plan.step)), min(max(parent.score + random.uniform(-0.2, 0.2), 0.0), 1.0))
         for _ in range(plan.children)
@@ -74,8 +89,12 @@ def _expand(engine: Any, fingerprint: str, nodes: list[Node], plan: Plan, random
     errors = [result.error for result in results if result.error]
     if errors:
         raise RuntimeError(errors[0])
-    engine.note_scores([(path_keys(fingerprint, c.path)[-1], c.score, len(c.path) - 1) for c in children])
-    nodes += children
+    engine.note_scores(
+        [
+            (path_keys(fingerprint, node.path)[-1], tree.scale.of(node.score), len(node.path) - 1)
+            for node in tree.judge(children)
+        ]
+    )
     return sum(result.usage.prefilled for result in results)
 
 

@@ -98,7 +98,7 @@ class Suite:
         seconds = self.rounds.seconds
         own = ratio(seconds["expand:no-kv"], seconds["expand:rksc"]).median
         found = variants.speed_ups(self.setup, self.point, min(self.options.rounds, 2), self.tell)
-        return [variants.row(own, found)]
+        return variants.rows(own, found)
 
     @cached_property
     def _gsm8k(self) -> list[Question]:
