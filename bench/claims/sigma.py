@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from math import exp
+from statistics import mean
 from typing import Any
 
 import torch
@@ -25,8 +28,11 @@ States = Sequence[Tensor]
 """Hidden states [T, D] after each layer."""
 Pool = Callable[[States, int], list[Tensor]]
 """States and the number of tokens that the pair has in common at its start -> one vector a layer."""
-_OTHER = 2
-"""The phrasing that a problem is compared with: it begins and ends with words of its own."""
+NEGATIVES = {
+    "other_problem": "another problem in the same phrasing",
+    "changed_number": "the same text with one number changed",
+}
+"""Prompts whose KV must not be taken for the problem's own."""
 
 
 def sigma(a: Sequence[Tensor], b: Sequence[Tensor], alpha: float = ALPHA) -> float:
@@ -57,51 +63,101 @@ def hidden(model: Any, prompt: Tokens) -> list[Tensor]:
     return [layer[0] for layer in out.hidden_states[1:]]
 
 
-def rows(model: Any, codec: Codec, questions: Sequence[Question]) -> list[Row]:
-    """For each variant: the area under the ROC curve, and how much of either class tau would let share KV."""
-    prompts = [(group[0], group[_OTHER]) for group in as_given(codec, questions)]
-    states = [(hidden(model, plain), hidden(model, other)) for plain, other in prompts]
-    found = []
-    for name, pool in VARIANTS.items():
-        same, different = _scores(pool, prompts, states)
-        found += _rows(name, same, different)
-    return found
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Prompts of one problem: the problem itself, in other phrasings, and with one number changed (None: has none)."""
+
+    plain: Tokens
+    rephrased: Sequence[Tokens]
+    changed: Tokens | None
 
 
-def _scores(
-    pool: Pool, prompts: Sequence[tuple[Tokens, Tokens]], states: Sequence[tuple[States, States]]
-) -> tuple[list[float], list[float]]:
-    """sigma of each problem with itself in another phrasing, and with the next problem in its own phrasing."""
-
-    def of(i: int, j: int, phrase: int) -> float:
-        common = _common(prompts[i][0], prompts[j][phrase])
-        return sigma(pool(states[i][0], common), pool(states[j][phrase], common))
-
-    count = len(prompts)
-    return [of(i, i, 1) for i in range(count)], [of(i, (i + 1) % count, 0) for i in range(count)]
-
-
-def _rows(name: str, same: Sequence[float], different: Sequence[float]) -> list[Row]:
-    count = len(same)
-    area = lambda units: auc([same[i] for i in units], [different[i] for i in units])  # noqa: E731
-    low, high = bootstrap(count, area)
-    mean_same, mean_different = sum(same) / count, sum(different) / count
-    text = (
-        f"ROC-AUC of sigma ({name}, alpha {ALPHA}): same problem in another phrasing (mean {mean_same:.3f}) against "
-        f"another problem in the same phrasing (mean {mean_different:.3f}); 0.5 tells nothing, below it prefers the "
-        "wrong one; 95 % bootstrap over problems"
-    )
+def families(codec: Codec, questions: Sequence[Question]) -> list[Family]:
+    changed = [replace(question, text=_changed(question.text)) for question in questions]
+    groups = zip(questions, changed, as_given(codec, questions), as_given(codec, changed), strict=True)
     return [
-        Row(f"sigma_auc_{name}", None, area(range(count)), count, low, high, text),
-        _shares(name, "different_problems", different, "different problems in one phrasing"),
-        _shares(name, "same_problem", same, "the same problem in two phrasings"),
+        Family(own[0], own[1:], other[0] if fresh.text != question.text else None)
+        for question, fresh, own, other in groups
     ]
 
 
-def _shares(name: str, claim: str, scores: Sequence[float], pairs: str) -> Row:
-    k, n = sum(score >= TAU for score in scores), len(scores)
+def _changed(text: str) -> str:
+    """The first number becomes one more: another problem, with another answer."""
+    return re.sub(r"\d+", lambda found: str(int(found[0]) + 1), text, count=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """sigma of one problem's pairs under one variant."""
+
+    rephrased: Sequence[float]
+    other_problem: Sequence[float]
+    changed_number: Sequence[float]
+
+
+def rows(model: Any, codec: Codec, questions: Sequence[Question]) -> list[Row]:
+    """For each variant: areas under the ROC curve, and how much of each class tau would let share KV."""
+    found = families(codec, questions)
+    plain = [hidden(model, family.plain) for family in found]
+    scores: dict[str, list[Scores]] = {name: [] for name in VARIANTS}
+    for i, family in enumerate(found):
+        after = (i + 1) % len(found)
+        rephrased = [(prompt, hidden(model, prompt)) for prompt in family.rephrased]
+        changed = [(family.changed, hidden(model, family.changed))] if family.changed else []
+        others = [(found[after].plain, plain[after])]
+        for name, pool in VARIANTS.items():
+            each = [_scores(pool, (family.plain, plain[i]), pairs) for pairs in (rephrased, others, changed)]
+            scores[name].append(Scores(*each))
+    return [row for name, of in scores.items() for row in _rows(name, of)]
+
+
+Run = tuple[Tokens, States]
+"""A prompt and its states."""
+
+
+def _scores(pool: Pool, root: Run, others: Sequence[Run]) -> list[float]:
+    """sigma of a prompt with each of the others."""
+    found = []
+    for prompt, states in others:
+        common = _common(root[0], prompt)
+        found.append(sigma(pool(root[1], common), pool(states, common)))
+    return found
+
+
+def _rows(name: str, scores: Sequence[Scores]) -> list[Row]:
+    classes = {"rephrased": "the same problem in another phrasing"} | NEGATIVES
+    return [
+        *(_area(name, kind, having) for kind in NEGATIVES if (having := [s for s in scores if getattr(s, kind)])),
+        *(_shares(name, kind, pairs, scores) for kind, pairs in classes.items()),
+    ]
+
+
+def _area(name: str, negative: str, scores: Sequence[Scores]) -> Row:
+    def area(units: Sequence[int]) -> float:
+        same = [score for i in units for score in scores[i].rephrased]
+        return auc(same, [score for i in units for score in getattr(scores[i], negative)])
+
+    count = len(scores)
+    low, high = bootstrap(count, area)
+    means = ", ".join(f"{kind} {_mean(scores, kind):.4f}" for kind in ("rephrased", negative))
+    text = (
+        f"ROC-AUC of sigma ({name}, alpha {ALPHA}): the same problem in another phrasing against "
+        f"{NEGATIVES[negative]}; means {means}; 0.5 tells nothing, below it prefers the wrong one; 95 % bootstrap over problems"
+    )
+    claim = f"sigma_auc_{name}" if negative == "other_problem" else f"sigma_auc_{name}_{negative}"
+    return Row(claim, None, area(range(count)), count, low, high, text)
+
+
+def _mean(scores: Sequence[Scores], kind: str) -> float:
+    return mean(score for of in scores for score in getattr(of, kind))
+
+
+def _shares(name: str, kind: str, pairs: str, scores: Sequence[Scores]) -> Row:
+    """One pair a problem, so that pairs are independent."""
+    first = [found[0] for of in scores if (found := getattr(of, kind))]
+    k, n = sum(score >= TAU for score in first), len(first)
     text = f"pairs ({pairs}) with sigma ({name}) >= tau = {TAU}, which would share KV; {k} of {n}; 95 % Clopper-Pearson"
-    return Row(f"sigma_shares_{claim}_{name}", None, k / n, n, *clopper_pearson(k, n), text)
+    return Row(f"sigma_shares_{kind}_{name}", None, k / n if n else None, n, *clopper_pearson(k, n), text)
 
 
 def _common(a: Tokens, b: Tokens) -> int:

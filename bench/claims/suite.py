@@ -19,7 +19,7 @@ from bench.harness import ratio
 from bench.workload import HINT_TOKENS, Point, Text
 
 COUNTED_SEEDS = range(20)
-SIGMA_PROBLEMS = 24
+SIGMA_PROBLEMS = 20
 WARM_UP_PREFIX = 64
 
 

@@ -200,6 +200,30 @@ def test_sigma_weights_later_layers_more():
     assert mean_of_suffix(states, 3)[0].item() == 3.0
 
 
+def test_families_have_the_problem_rephrased_and_with_one_number_changed():
+    pytest.importorskip("torch")
+    from bench.claims.sigma import families
+    from engine.tokenizer import ByteCodec
+
+    numbered, plain = families(ByteCodec(), [Question("", f"{w} and 7?", "", "number") for w in ("19", "Ten")])
+    assert numbered.changed == tuple(b"<user>20 and 7?\n<assistant>")
+    assert plain.changed == tuple(b"<user>Ten and 8?\n<assistant>")
+    assert len(numbered.rephrased) == 7
+    assert all(prompt != numbered.plain for prompt in numbered.rephrased)
+    assert families(ByteCodec(), [Question("", "None?", "", "text")])[0].changed is None
+
+
+def test_sigma_rows_tell_apart_which_pairs_score_higher():
+    pytest.importorskip("torch")
+    from bench.claims.sigma import Scores, _rows
+
+    scores = [Scores([0.9, 0.8], [0.7], [0.95]), Scores([0.85, 0.9], [0.6], [0.99])]
+    found = {row.claim: row for row in _rows("paper", scores)}
+    assert (found["sigma_auc_paper"].ours, found["sigma_auc_paper_changed_number"].ours) == (1.0, 0.0)
+    assert found["sigma_shares_rephrased_paper"].ours == found["sigma_shares_changed_number_paper"].ours == 1.0
+    assert found["sigma_shares_other_problem_paper"].ours == 0.0
+
+
 def test_the_scripted_search_is_a_function_of_its_seed_and_budgets_cost_tokens():
     pytest.importorskip("torch")
     from bench.claims.pressure import POLICIES, Plan, counted
