@@ -142,7 +142,8 @@ def _area(name: str, negative: str, scores: Sequence[Scores]) -> Row:
     means = ", ".join(f"{kind} {_mean(scores, kind):.4f}" for kind in ("rephrased", negative))
     text = (
         f"ROC-AUC of sigma ({name}, alpha {ALPHA}): the same problem in another phrasing against "
-        f"{NEGATIVES[negative]}; means {means}; 0.5 tells nothing, below it prefers the wrong one; 95 % bootstrap over problems"
+        f"{NEGATIVES[negative]}; means {means}; 0.5 tells nothing, below it prefers the wrong one; "
+        "95 % bootstrap over problems"
     )
     claim = f"sigma_auc_{name}" if negative == "other_problem" else f"sigma_auc_{name}_{negative}"
     return Row(claim, None, area(range(count)), count, low, high, text)
