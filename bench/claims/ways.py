@@ -18,6 +18,7 @@ from bench.ours import Rksc
 from bench.workload import Job, Point
 from engine.base import ScoreQuery
 from engine.labels import Labels
+from engine.local import LocalEngine
 
 
 @dataclass(slots=True)
@@ -121,7 +122,7 @@ class Ours(Rksc):
         self._questions = Questions.of(setup.codec)
 
     @property
-    def engine(self) -> Any:
+    def engine(self) -> LocalEngine:
         return self._engine
 
     def measure(self, job: Job) -> Measured:
@@ -160,7 +161,7 @@ def _p_yes(labels: Labels, logits: Tensor) -> list[float]:
     return [labels.p_yes(row) for row in logits[:, -1]]
 
 
-def _shorten(cache: DynamicCache, length: int) -> None:
+def _shorten(cache: Any, length: int) -> None:
     """Keep the first `length` positions; `DynamicCache.crop` means different things in different versions."""
     for layer in cache.layers:
         layer.keys, layer.values = layer.keys[..., :length, :], layer.values[..., :length, :]
