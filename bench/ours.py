@@ -23,6 +23,8 @@ class Rksc:
         self.settings: dict[str, Any] = {"engine": "rksc", **self._engine.settings}
         # The length is fixed in every condition: no token ends a row.
         self._engine.codec.eos_ids = frozenset()
+        self.confidences: list[float] = []
+        """Mean top-1 probability of each branch of the last expansion."""
 
     def begin(self) -> None:
         """Nothing is held: the last round has ended."""
@@ -41,7 +43,9 @@ class Rksc:
         # The last token of a path is fed by the first decode step: one more prompt token a row than `prefilled`.
         fed = sum(result.usage.prefilled + len(result.branches) for result in results)
         stats = self._engine.stats()
-        tokens = [list(branch.token_ids) for result in results for branch in result.branches]
+        branches = [branch for result in results for branch in result.branches]
+        tokens = [list(branch.token_ids) for branch in branches]
+        self.confidences = [branch.confidence for branch in branches if branch.confidence is not None]
         return Outcome(tokens, seconds, fed, stats.get("kv_peak_bytes", stats["kv_bytes"]))
 
     def end(self) -> None:

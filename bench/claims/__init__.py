@@ -1,0 +1,1 @@
+"""`python -m bench.claims`: each claim of the RKSC paper beside what is measured here."""

@@ -1,0 +1,47 @@
+"""A claim beside our figure: one row, and rows as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+Paper = float | list[float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """paper, ours: in the unit that `definition` names. n: independent units behind ours.
+
+    low, high: as `definition` says; the smallest and largest ratio of a round for ratios of times, 95 % else.
+    """
+
+    claim: str
+    paper: Paper
+    ours: float | None
+    n: int
+    low: float | None
+    high: float | None
+    definition: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def table(rows: Sequence[Row]) -> str:
+    """A Markdown table; definitions follow as a list, since they are long."""
+    head = ["claim", "paper", "ours", "n", "low", "high"]
+    cells = [head, *([r.claim, *map(_cell, (r.paper, r.ours, r.n, r.low, r.high))] for r in rows)]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(head))]
+    lines = ["| " + " | ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) + " |" for line in cells]
+    rule = "|" + "|".join("-" * (w + 2) for w in widths) + "|"
+    meanings = [f"- `{r.claim}`: {r.definition}" for r in rows]
+    return "\n".join([lines[0], rule, *lines[1:], "", *meanings])
+
+
+def _cell(value: Paper | int) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, list):
+        return "-".join(map(_cell, value))
+    return f"{value:.4g}"
