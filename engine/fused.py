@@ -97,6 +97,7 @@ class FusedModel(nn.Module):
         self.norm = _Norm(body.norm, own)
         self.head = model.lm_head
         self.tied = model.lm_head.weight is weight
+        self._rows: dict[tuple[int, ...], Tensor] = {}
 
     def forward(self, tokens: Tensor, positions: Tensor, batch: Batch, wanted: Sequence[int]) -> Tensor:
         """tokens, positions [N] -> logits [len(wanted), V] at these packed positions (none wanted: none computed)."""
@@ -125,11 +126,11 @@ class FusedModel(nn.Module):
         return logits
 
     def unembedding(self, ids: Sequence[int]) -> Tensor:
-        """Rows [len(ids), hidden] of the unembedding."""
-        if self.tied:
-            rows: Tensor = self.embed.weight[list(ids)]
-            return rows
-        return rows_of(self.head, ids)
+        """Rows [len(ids), hidden] of the unembedding, worked out once."""
+        key = tuple(ids)
+        if key not in self._rows:
+            self._rows[key] = self.embed.weight[list(ids)] if self.tied else rows_of(self.head, ids)
+        return self._rows[key]
 
 
 def fuse(model: nn.Module) -> nn.Module:

@@ -188,7 +188,9 @@ def test_label_rows_are_those_of_the_models_own_unembedding(engine):
 
     model = AutoModelForCausalLM.from_pretrained(engine.model.config._name_or_path, dtype=torch.float32)
     ids = [3, 0, len(model.lm_head.weight) - 1]
-    assert torch.equal(engine.model.unembedding(ids), model.lm_head.weight[ids])
+    found = engine.model.unembedding(ids)
+    assert torch.equal(found, model.lm_head.weight[ids])
+    assert engine.model.unembedding(ids) is found
 
 
 def test_entropy_is_in_nats_and_never_negative():
