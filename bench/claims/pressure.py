@@ -13,6 +13,7 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
+from bench.claims.intervals import clopper_pearson
 from bench.claims.rows import Row
 from engine.base import BranchRequest, Segments, StepRule, path_keys
 from engine.local import LocalEngine
@@ -169,10 +170,11 @@ def _against_lru(books: Pressure, budget: str, policy: str) -> Row:
     each = [other / own for own, other in zip(ours, lru, strict=True) if own]
     overall = sum(lru) / sum(ours) if sum(ours) else None
     better, worse = (sum(sign * (a - b) > 0 for a, b in zip(lru, ours, strict=True)) for sign in (1, -1))
-    gain = overall is not None and overall > 1
+    gain = clopper_pearson(better, better + worse)[0] > 0.5
     text = (
         f"tokens recomputed by lru / by {policy}, {_under(budget)}, sums over seeds; low and high: one seed; "
-        f"{policy} {'gains on' if gain else 'shows no gain over'} lru: fewer in {better}, more in {worse} seeds"
+        f"{policy} {'gains on' if gain else 'shows no gain over'} lru: fewer in {better}, more in {worse} seeds "
+        "(a gain: the 95 % Clopper-Pearson interval of that share lies above one half)"
     )
     low, high = (min(each), max(each)) if each else (None, None)
     return Row(f"rsbcm_{policy}_vs_lru_{budget}", None, overall, len(ours), low, high, text)

@@ -48,17 +48,19 @@ COMPARED: Sequence[tuple[str, str, str, Paper, str]] = (
 
 @dataclass(slots=True)
 class Rounds:
-    """Measured rounds: seconds by part, and whether the paper's rule skips verification in the round."""
+    """Measured rounds: seconds and CPU seconds by part, and whether the paper's rule skips verification in each."""
 
     seconds: dict[str, list[float]] = field(default_factory=dict)
     skipped: list[bool] = field(default_factory=list)
     fed: dict[str, int] = field(default_factory=dict)
     p_yes: dict[str, list[float]] = field(default_factory=dict)
     tokens: dict[str, list[list[int]]] = field(default_factory=dict)
+    cpu_s: dict[str, list[float]] = field(default_factory=dict)
 
     def add(self, name: str, measured: Measured) -> None:
         for part, seconds in measured.seconds.items():
             self.seconds.setdefault(part, []).append(seconds)
+            self.cpu_s.setdefault(part, []).append(measured.cpu_s[part])
         for part, answers in measured.p_yes.items():
             self.p_yes.setdefault(part, []).extend(answers)
         self.fed.update(measured.fed)
@@ -66,9 +68,10 @@ class Rounds:
         if measured.confidences:
             self.skipped.append(skips(measured.confidences))
 
-    def condition(self, name: str) -> list[float]:
-        """Seconds of each round: expansion and, unless skipped, verification."""
-        expand, verify = (self.seconds[part] for part in CONDITIONS[name])
+    def condition(self, name: str, cpu: bool = False) -> list[float]:
+        """Seconds (or CPU seconds) of each round: expansion and, unless skipped, verification."""
+        clock = self.cpu_s if cpu else self.seconds
+        expand, verify = (clock[part] for part in CONDITIONS[name])
         skipped = self.skipped if name.endswith("+skip") else [False] * len(expand)
         return [e + (0.0 if skip else v) for e, v, skip in zip(expand, verify, skipped, strict=True)]
 
@@ -132,15 +135,18 @@ def _compared(found: Rounds, claim: str, slow: str, fast: str, paper: Paper, not
     if found.condition(slow) == found.condition(fast):
         return Row(claim, paper, None, n, None, None, text)
     times = ratio(found.condition(slow), found.condition(fast))
+    cpu = ratio(found.condition(slow, cpu=True), found.condition(fast, cpu=True))
+    text += f"; of CPU seconds {cpu.median:.2f} ({cpu.low:.2f} to {cpu.high:.2f})"
     return Row(claim, paper, times.median, n, times.low, times.high, text)
 
 
 def seconds_rows(found: Rounds) -> dict[str, dict[str, Any]]:
     """Seconds of each condition and each part, for the configuration of the report."""
-    conditions = {name: found.condition(name) for name in CONDITIONS}
+    seconds = {**{name: found.condition(name) for name in CONDITIONS}, **found.seconds}
+    cpu = {**{name: found.condition(name, cpu=True) for name in CONDITIONS}, **found.cpu_s}
     return {
-        name: {"seconds_median": median(seconds), "seconds_all": seconds}
-        for name, seconds in {**conditions, **found.seconds}.items()
+        name: {"seconds_median": median(times), "seconds_all": times, "cpu_seconds_all": cpu[name]}
+        for name, times in seconds.items()
     }
 
 

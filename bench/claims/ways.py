@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from transformers import DynamicCache
 
 from bench.baselines import ExactCache, NoKV, cache_argument, tensor
 from bench.claims.questions import Questions
-from bench.conditions import Setup
+from bench.conditions import Outcome, Setup
 from bench.ours import Rksc
 from bench.workload import Job, Point
 from engine.base import ScoreQuery
@@ -23,18 +23,27 @@ from engine.local import LocalEngine
 
 @dataclass(slots=True)
 class Measured:
-    """One round of one way. seconds, fed (tokens that entered the model) and p_yes (a branch each) by part."""
+    """One round of one way. seconds, cpu_s (all threads of this process), fed (tokens that entered the model) and
+    p_yes (a branch each) by part.
+    """
 
     tokens: list[list[int]]
     confidences: list[float] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
+    cpu_s: dict[str, float] = field(default_factory=dict)
     fed: dict[str, int] = field(default_factory=dict)
     p_yes: dict[str, list[float]] = field(default_factory=dict)
 
+    @classmethod
+    def expanding(cls, part: str, expand: Callable[[Job], Outcome], job: Job) -> Measured:
+        began = process_time()
+        outcome = expand(job)
+        return cls(outcome.tokens, seconds={part: outcome.seconds}, cpu_s={part: process_time() - began})
+
     def verify(self, part: str, read: Callable[[], Sequence[float]], fed: int) -> None:
-        began = perf_counter()
+        began, began_cpu = perf_counter(), process_time()
         answers = list(read())
-        self.seconds[part] = perf_counter() - began
+        self.seconds[part], self.cpu_s[part] = perf_counter() - began, process_time() - began_cpu
         self.fed[part] = fed
         self.p_yes[part] = answers
 
@@ -49,10 +58,9 @@ class StockNoKV(NoKV):
         self._labels, self._questions = Labels.of(setup.codec), Questions.of(setup.codec)
 
     def measure(self, job: Job) -> Measured:
-        outcome = self.expand(job)
-        measured = Measured(outcome.tokens, seconds={"expand:no-kv": outcome.seconds})
+        measured = Measured.expanding("expand:no-kv", self.expand, job)
         shared = self._questions.shared(job)
-        prompts = [[*shared, *self._questions.own(tuple(row))] for row in outcome.tokens]
+        prompts = [[*shared, *self._questions.own(tuple(row))] for row in measured.tokens]
         measured.verify("verify:reread", lambda: self._read(prompts), sum(map(len, prompts)))
         return measured
 
@@ -76,9 +84,8 @@ class StockExactCache(ExactCache):
         self._labels, self._questions = Labels.of(setup.codec), Questions.of(setup.codec)
 
     def measure(self, job: Job) -> Measured:
-        outcome = self.expand(job)
-        measured = Measured(outcome.tokens, seconds={"expand:exact-cache": outcome.seconds})
-        ask, rows = self._questions, outcome.tokens
+        measured = Measured.expanding("expand:exact-cache", self.expand, job)
+        ask, rows = self._questions, measured.tokens
         behind = [[row[-1], *ask.follow_up_tokens] for row in rows]
         own = [list(ask.own(tuple(row))) for row in rows]
         problem_first = [[*ask.lead, *row] for row in own]
@@ -126,10 +133,10 @@ class Ours(Rksc):
         return self._engine
 
     def measure(self, job: Job) -> Measured:
-        outcome = self.expand(job)
-        measured = Measured(outcome.tokens, self.confidences, {"expand:rksc": outcome.seconds})
+        measured = Measured.expanding("expand:rksc", self.expand, job)
+        measured.confidences = self.confidences
         ask = self._questions
-        rows = [tuple(row) for row in outcome.tokens]
+        rows = [tuple(row) for row in measured.tokens]
         behind = [
             ScoreQuery(str(i), (*job.shared, hint, row), ask.follow_up)
             for i, (hint, row) in enumerate(zip(job.hints, rows, strict=True))

@@ -119,7 +119,8 @@ def made_up(skipped: list[bool]) -> Rounds:
     seconds |= {"expand:no-kv": [6.0, 8.0], "verify:reread": [4.0, 6.0], "verify:rksc": [1.0, 1.0]}
     p_yes = {part: [0.4, 0.9] for texts in SAME_TEXT for part in texts}
     fed = {"verify:rksc": 15, "verify:reread": 300}
-    return Rounds(seconds, skipped, fed, p_yes, {"a": [[1], [2]], "b": [[1], [2]]})
+    cpu_s = {part: [1.0, 1.0] for part in parts} | {"verify:reread": [5.0, 7.0]}
+    return Rounds(seconds, skipped, fed, p_yes, {"a": [[1], [2]], "b": [[1], [2]]}, cpu_s)
 
 
 def test_a_condition_is_the_sum_of_its_parts_and_skips_only_verification():
@@ -137,6 +138,7 @@ def test_speed_rows_are_ratios_of_medians_with_the_spread_over_rounds():
     found = {row.claim: row for row in rows(made_up([True, False]))}
     own = found["rksc_vs_no_kv"]
     assert (own.paper, own.ours, own.n, own.low, own.high) == (3.008, 6.0, 2, 5.0, 7.0)
+    assert "of CPU seconds 3.50 (3.00 to 4.00)" in own.definition
     assert found["rksc_vs_no_kv_peak"].ours == 7.0
     assert found["rksc_skip_vs_no_kv"].ours == 8.0
     assert "skipped in 1 of 2 rounds" in found["rksc_skip_vs_no_kv"].definition
@@ -238,6 +240,29 @@ def test_the_scripted_search_is_a_function_of_its_seed_and_budgets_cost_tokens()
     computed = plan.trees * (plan.prompt + plan.expansions * plan.children * plan.step)
     opened = plan.trees * plan.expansions * plan.children
     assert all(computed - opened - plan.trees <= run.prefilled <= computed for run in first.unbounded)
+
+
+def test_a_policy_gains_only_where_most_seeds_say_so():
+    pytest.importorskip("torch")
+    from bench.claims.pressure import Pressure, Run, rows
+
+    def runs(*extra: int) -> list[Run]:
+        return [Run(100 + more, 0, 1.0) for more in extra]
+
+    bounded = {}
+    for budget in ("half", "quarter"):
+        bounded[budget, "lru"] = runs(*[50] * 10)
+        bounded[budget, "omega"] = runs(*[10] * 6, *[60] * 4)
+        bounded[budget, "value"] = runs(*[25] * 10)
+    pressure = Pressure(runs(*[0] * 10), bounded)
+    found = {row.claim: row for row in rows(pressure, pressure)}
+    omega, value = found["rsbcm_omega_vs_lru_half"], found["rsbcm_value_vs_lru_half"]
+    assert (value.ours, value.low, value.high) == (2.0, 2.0, 2.0)
+    assert "value gains on lru: fewer in 10, more in 0 seeds" in value.definition
+    assert omega.ours == pytest.approx(500 / 300)
+    assert "omega shows no gain over lru: fewer in 6, more in 4 seeds" in omega.definition
+    assert found["rsbcm_lru_quarter_recomputed"].ours == 0.5
+    assert "50.0% of the prompt tokens" in found["rsbcm_lru_quarter_seconds"].definition
 
 
 def _pairs(pressure, policy: str):
