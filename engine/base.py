@@ -51,6 +51,8 @@ class BranchRequest:
     temperature: float = 0.8
     top_p: float = 0.95
     deadline_s: float | None = None
+    tiers: frozenset[str] | None = None
+    """ASKS tiers that may approximate this call; None: those of the engine's configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,8 @@ class ScoreQuery:
     id: str
     path: Segments
     question: str
+    tiers: frozenset[str] | None = None
+    """As in `BranchRequest`."""
 
 
 @dataclass(frozen=True, slots=True)

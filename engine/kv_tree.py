@@ -109,7 +109,9 @@ class KVTree:
             raise RuntimeError("the path has to be restored before something is held on the device below it")
         tail = tuple(tokens[node.end :])
         payload = cut(node.end, len(tokens))
-        segment = Segment(tail, payload, node, node.end, extended(node, tail, approximate), used=self.clock, state=state)
+        segment = Segment(
+            tail, payload, node, node.end, extended(node, tail, approximate), used=self.clock, state=state
+        )
         segment.approximate = approximate
         node.children[segment.link] = segment
         self.num_tokens += len(tail)

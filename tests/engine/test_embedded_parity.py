@@ -16,7 +16,9 @@ except ModelNotFoundError:
     pytest.skip("the embedded model is not installed", allow_module_level=True)
 
 pytestmark = pytest.mark.slow
-PROMPT = "A farmer has 17 sheep and buys 5 more. Then all but 9 run away. How many sheep are left? Think step by step. " * 8
+PROMPT = (
+    "A farmer has 17 sheep and buys 5 more. Then all but 9 run away. How many sheep are left? Think step by step. " * 8
+)
 
 
 @pytest.fixture(scope="module")
