@@ -1,4 +1,4 @@
-"""`python -m bench.shifted`: what reuse of a moved chunk costs in accuracy, on prompts whose hint comes before the problem.
+"""`python -m bench.shifted`: what reuse of a moved chunk costs in accuracy, where the hint comes before the problem.
 
 For each problem the prompt with the first hint is held; the prompts with the other hints then reuse the chunk from the
 problem on, which lies elsewhere behind another prefix. The distributions of the next tokens, along the greedy
@@ -40,7 +40,7 @@ DATA = Path(__file__).parents[1] / "tests" / "data" / "gsm8k_3.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Prompts of one problem: the one that is held, and one that reuses its chunk; what the exact model goes on with."""
+    """Prompts of one problem: the held one, and one that reuses its chunk; what the exact model goes on with."""
 
     held: Tokens
     prompt: Tokens

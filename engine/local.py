@@ -70,8 +70,8 @@ class LocalEngine:
     nothing between calls and bounds nothing else. eviction: who goes first when bytes are short (`engine.eviction`).
     attention: how it is computed (`engine.attention.choose`).
     host_budget_bytes: evicted KV kept in host memory; None is a quarter of the machine's free memory, and nothing
-    where the device is the CPU itself. asks: tiers of reuse that approximate (`engine.asks`), none by default; name: the
-    model's, for the paper's presets of them.
+    where the device is the CPU itself. asks: tiers of reuse that approximate (`engine.asks`), none by default.
+    name: the model's, for the paper's presets of them.
     """
 
     capabilities = frozenset({"logprobs", "confidence", "score", "kv_export"})

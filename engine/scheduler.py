@@ -129,7 +129,7 @@ class Scheduler:
             if first.done:
                 self._waiting.remove(first)
                 continue
-            if not first.unstarted or self._computed_for_another(first.path):
+            if not first.unstarted or self._computed_for_another(first):
                 continue
             under_way = len(self._owner)
             if under_way and under_way + len(first.unstarted) > self.max_rows:
@@ -137,11 +137,14 @@ class Scheduler:
             if not self._open(self._alike(first, self.max_rows - under_way)):
                 return
 
-    def _computed_for_another(self, path: tuple[int, ...]) -> bool:
+    def _computed_for_another(self, ticket: Ticket) -> bool:
         if not self._prefills:
             return False
+        path, computing = ticket.path, [p.claim.path for p in self._prefills]
         held = self.tree.held(path)
-        return any(common_length(p.claim.path, path[:-1]) >= held + _WORTH_WAITING for p in self._prefills)
+        if self.asks is not None and self.asks.awaits(ticket.tiers, path[held:-1], computing):
+            return True
+        return any(common_length(other, path[:-1]) >= held + _WORTH_WAITING for other in computing)
 
     def _alike(self, first: Ticket, room: int) -> list[Ticket]:
         """`first` and the waiting requests with its path, so that it is computed for all of them at once."""

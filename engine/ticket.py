@@ -12,8 +12,8 @@ from engine.decode import Row
 @dataclass(slots=True, eq=False)
 class Ticket:
     """A request under way, or its result. unstarted: rows that still wait; held: path tokens whose KV was there when
-    the first row started (None before). tiers: of ASKS that approximate; served, computed: tokens by such a tier, of all
-    rows and those that ran through the model; layout: held tokens that came with another prompt."""
+    the first row started (None before). tiers: of ASKS that approximate; served, computed: tokens by such a
+    tier, of all rows and those that ran through the model; layout: held tokens that came with another prompt."""
 
     request: BranchRequest
     path: tuple[int, ...]

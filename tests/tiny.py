@@ -8,24 +8,25 @@ CHAT = (
 )
 
 
-def save_tiny_llama(folder: Path, seed: int = 0) -> Path:
+def save_tiny_llama(folder: Path, seed: int = 0, **changes: object) -> Path:
+    """changes: of its configuration."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     tokenizer = byte_tokenizer()
     torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=1024,
-        eos_token_id=tokenizer.eos_token_id,
-        initializer_range=0.2,
-    )
-    LlamaForCausalLM(config).save_pretrained(folder)
+    sizes: dict[str, object] = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 1024,
+        "eos_token_id": tokenizer.eos_token_id,
+        "initializer_range": 0.2,
+    }
+    LlamaForCausalLM(LlamaConfig(**{**sizes, **changes})).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 

@@ -11,7 +11,7 @@ from engine.asks.options import Asks
 from engine.asks.repair import Wanted, fused, repair
 from engine.asks.rope import rotated
 from engine.asks.states import look
-from engine.asks.windows import Chunk, Windows
+from engine.asks.windows import Chunk, Windows, shares
 from engine.kv import TensorKV
 from engine.packed import Forward
 from engine.row_kv import RowKV
@@ -57,6 +57,10 @@ class Shifted:
         if self.audit.due(claim.pin.key):
             self._check(claim, following)
         return full
+
+    def awaits(self, path: tuple[int, ...], computing: Sequence[tuple[int, ...]]) -> bool:
+        """Whether a chunk of `path`, tokens that are not held, is in a path that is being computed."""
+        return self.audit.on and any(shares(path, other, self.options.least) for other in computing)
 
     def stats(self) -> dict[str, object]:
         counts = {"shifted_chunks": self.chunks, "shifted_moved": self.moved, "shifted_computed": self.computed}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +49,10 @@ class Tiers:
         if self.shifted is None or "shifted" not in tiers:
             return None
         return self.shifted.compute(claim, following)
+
+    def awaits(self, tiers: frozenset[str], path: tuple[int, ...], computing: Sequence[tuple[int, ...]]) -> bool:
+        """See `Shifted.awaits`."""
+        return self.shifted is not None and "shifted" in tiers and self.shifted.awaits(path, computing)
 
     def substitute(self, tiers: frozenset[str], claim: Claim, path: tuple[int, ...]) -> bool:
         """See `Semantic.substitute`."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 
 from engine.asks.options import WINDOW
 from engine.base import token_bytes
-from engine.kv_segment import Segment
+from engine.kv_segment import Segment, common_length
 from engine.kv_tree import KVTree
 
 _MOST = 1 << 16
@@ -84,6 +85,20 @@ class Windows:
         while stop < len(path) and source + stop - start < len(held) and path[stop] == held[source + stop - start]:
             stop += 1
         return Chunk(start, stop, source, end)
+
+
+@lru_cache(maxsize=512)
+def shares(path: tuple[int, ...], other: tuple[int, ...], least: int) -> bool:
+    """Whether some `least` tokens follow each other in both, at whatever position."""
+    places = {other[at : at + WINDOW]: at for at in range(0, len(other) - WINDOW + 1, WINDOW)}
+    for at in range(len(path) - WINDOW + 1):
+        place = places.get(path[at : at + WINDOW])
+        if place is None:
+            continue
+        before = common_length(path[:at][::-1], other[:place][::-1])
+        if before + common_length(path[at:], other[place:]) >= least:
+            return True
+    return False
 
 
 def _tokens(end: Segment, first: int) -> tuple[int, ...]:
