@@ -50,7 +50,7 @@ class Orchestrator:
         if engine is not None and not callable(engine):
             raise UsageError(f"engine takes a function that builds an engine, got {engine!r}; use model= for a name")
         self.spec = self.config.spec if engine is None else EngineSpec(model="factory", factory=engine)
-        self._prompt = ChatPrompt(self.config.system, self.config.instruction)
+        self._prompt = ChatPrompt(self.config.system, self.config.instruction, self.config.layout)
         self._pool: Dispatcher | None = None
         self._close_pool: Callable[[], None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -231,6 +231,7 @@ class Orchestrator:
             seed=seed,
             capacity=self.config.capacity,
             on_event=on_event,
+            merge=self.config.merged,
         )
 
     def _verifier_for(self, strategy: Strategy, pool: Pool) -> Verifier | None:

@@ -46,6 +46,8 @@ class TreeStrategy:
     name: ClassVar[str] = ""
     judges: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset()
+    merges: ClassVar[bool] = True
+    """Whether siblings of equal canonical state may become one node (off where samples are counted one by one)."""
     hints: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

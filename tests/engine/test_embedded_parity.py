@@ -5,8 +5,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from engine.base import BranchRequest, StepRule
-from engine.local import LocalEngine
 from engine.loading import load_model
+from engine.local import LocalEngine
 from engine.models import ModelNotFoundError, resolve
 from engine.row_kv import RowKV
 
