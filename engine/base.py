@@ -113,12 +113,14 @@ class ScoreResult:
 
 @dataclass(frozen=True, slots=True)
 class KVEvent:
-    """Change of what an engine holds. op: "add" (key's prefix of `end` tokens is held, behind `parent`) | "drop"."""
+    """Change of what an engine holds. op: "add" (key's prefix of `end` tokens is held, behind `parent`) | "drop" |
+    "sign" (the held prompt of this key has this signature, see `engine.sketch`)."""
 
-    op: Literal["add", "drop"]
+    op: Literal["add", "drop", "sign"]
     key: bytes
     parent: bytes = b""
     end: int = 0
+    signature: bytes = b""
 
 
 class Codec(Protocol):

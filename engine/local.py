@@ -216,11 +216,13 @@ class LocalEngine:
 
     def events(self) -> list[KVEvent]:
         with self._lock:
-            return self.tree.events()
+            asks = self._scheduler.asks
+            return [*self.tree.events(), *(asks.roots.events() if asks else ())]
 
     def snapshot(self) -> list[KVEvent]:
         with self._lock:
-            return self.tree.snapshot()
+            asks = self._scheduler.asks
+            return [*self.tree.snapshot(), *(asks.roots.snapshot() if asks else ())]
 
     def stats(self) -> dict[str, Any]:
         asks = self._scheduler.asks

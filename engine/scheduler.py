@@ -205,7 +205,7 @@ class Scheduler:
                 break
             if ticket.held is None:
                 ticket.held = claim.pin.end if ticket is tickets[0] else len(claim.path)
-                ticket.layout = _of_another_prompt(ticket, claim)
+                ticket.layout = _of_another_prompt(ticket, claim) if ticket is tickets[0] else 0
             self._owner.update(dict.fromkeys(taken, ticket))
             if not ticket.unstarted:
                 self._waiting.remove(ticket)
@@ -233,9 +233,9 @@ class Scheduler:
     def _start(self) -> None:
         """Rows whose path is computed begin to decode."""
         for prefill in [p for p in self._prefills if not p.missing]:
-            self._prefills.remove(prefill)
             if not self._substituted(prefill):
                 self.admission.computed(prefill.claim)
+            self._prefills.remove(prefill)
             self._join(prefill.rows, prefill.claim)
 
     def _substituted(self, prefill: _Prefill) -> bool:

@@ -20,8 +20,8 @@ from engine.asks.options import Asks
 from engine.asks.signature import signature
 from engine.asks.states import States, look
 from engine.kv_segment import Segment
-from engine.nearness import nearness
 from engine.packed import Forward
+from engine.sketch import nearness
 
 logger = logging.getLogger(__name__)
 
@@ -58,21 +58,30 @@ class Semantic:
         row = claim.computing
         if row is None or claim.approximate or not self.audit.on:
             return False
-        spans = row.seen(0)
-        near = self._nearest(path, signature(spans))
+        near = self._nearest(path, signature(row.seen(0)))
         if near is None:
             return False
         tree = self.admission.tree
         end = tree.reach(near[:-1])
         tree.pin(end)
-        mine = look(self.forward, self.admission, spans, path[-1])
-        root = look(self.forward, self.admission, spans_of(end), near[-1])
+        taken = False
+        try:
+            taken = self._accepted(claim, path, end, near[-1])
+        finally:
+            tree.unpin(claim.pin if taken else end)
+        if taken:
+            claim.pin, claim.computing, claim.missing, claim.stored = end, None, 0, False
+        return taken
+
+    def _accepted(self, claim: Claim, path: tuple[int, ...], end: Segment, following: int) -> bool:
+        """Whether the pinned root that ends at `end`, with `following` behind it, may stand in for the claim's KV."""
+        row = claim.computing
+        mine = look(self.forward, self.admission, row.seen(0), path[-1]) if row else None
+        root = look(self.forward, self.admission, spans_of(end), following)
         if mine is None or root is None or not self._reaches(mine, root) or not self._fits(claim):
-            tree.unpin(end)
             return False
+        self.substituted += 1
         self._check(claim, end, mine, path[-1])
-        tree.unpin(claim.pin)
-        claim.pin, claim.computing, claim.missing, claim.stored = end, None, 0, False
         return True
 
     def note_root(self, path: tuple[int, ...], end: Segment) -> None:
@@ -100,7 +109,6 @@ class Semantic:
         found = sigma(mine.hidden, root.hidden, self.options.alpha)
         self.sigmas = [*self.sigmas[-99:], found]
         if found >= self.tau:
-            self.substituted += 1
             return True
         self.independent += 1
         logger.info(

@@ -10,7 +10,7 @@ from engine.asks.audit import Audit, compare
 from engine.asks.options import Asks
 from engine.asks.repair import Wanted, fused, repair
 from engine.asks.rope import rotated
-from engine.asks.states import look
+from engine.asks.states import States, look
 from engine.asks.windows import Chunk, Windows, shares
 from engine.kv import TensorKV
 from engine.packed import Forward
@@ -107,13 +107,18 @@ class Shifted:
         exact = [node for node in claim.pin.path() if not node.approximate]
         held = exact[-1].end if exact else 0
         tokens = claim.path[held:]
-        before = spans_of(exact[-1]) if exact else []
-        with self.admission.aside(before, len(tokens)) as row:
-            for at in range(0, len(tokens) if row else 0, _STEP):
-                self.forward([(row, tokens[at : at + _STEP], False)] if row else [])
-            found = look(self.forward, self.admission, row.seen(0), following) if row else None
-            reused = look(self.forward, self.admission, spans_of(claim.pin), following)
+        found = self._computed(spans_of(exact[-1]) if exact else [], tokens, following)
+        reused = look(self.forward, self.admission, spans_of(claim.pin), following)
         if found is None or reused is None:
             self.audit.skipped += 1
         else:
             self.audit.note(compare(found.logits, reused.logits))
+
+    def _computed(self, before: list[TensorKV], tokens: tuple[int, ...], following: int) -> States | None:
+        """States of `following` behind `before` and `tokens`, which are computed for it; None without room."""
+        with self.admission.aside(before, len(tokens)) as row:
+            if row is None:
+                return None
+            for at in range(0, len(tokens), _STEP):
+                self.forward([(row, tokens[at : at + _STEP], False)])
+            return look(self.forward, self.admission, row.seen(0), following)

@@ -9,6 +9,7 @@ from typing import Any
 from engine.admission import Admission, Claim
 from engine.asks.audit import Audit
 from engine.asks.options import Asks
+from engine.asks.roots import Roots
 from engine.asks.rope import unsupported
 from engine.asks.semantic import Semantic
 from engine.asks.shifted import Shifted
@@ -22,6 +23,7 @@ class Tiers:
 
     shifted: Shifted | None
     semantic: Semantic | None
+    roots: Roots
 
     @classmethod
     def of(cls, options: Asks, model: str, forward: Forward, admission: Admission) -> Tiers:
@@ -33,7 +35,7 @@ class Tiers:
         if options.semantic:
             tau = options.threshold(model)
             semantic = Semantic(options, tau, forward, admission, _audit(options, "semantic"))
-        return cls(shifted, semantic)
+        return cls(shifted, semantic, Roots(admission.tree))
 
     @property
     def on(self) -> frozenset[str]:
@@ -59,8 +61,11 @@ class Tiers:
         return self.semantic is not None and "semantic" in tiers and self.semantic.substitute(claim, path)
 
     def note_root(self, path: tuple[int, ...], claim: Claim) -> None:
-        """The KV of a prompt is held, exactly or not."""
-        if self.semantic is not None and claim.stored and not claim.approximate:
+        """The KV of a prompt is held."""
+        if claim.approximate or not claim.stored:
+            return
+        self.roots.note(claim.pin.key, path)
+        if self.semantic is not None:
             self.semantic.note_root(path, claim.pin)
 
     def stats(self) -> dict[str, Any]:

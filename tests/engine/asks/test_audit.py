@@ -106,3 +106,20 @@ def test_full_repair_is_found_faultless(lab):
     assert stats["shifted_audits"] == 1
     assert stats["shifted_kl_mean"] < 1e-6
     assert stats["shifted_top1_agreement"] == 1.0
+
+
+def test_a_model_that_raises_leaves_the_books_balanced(lab, monkeypatch):
+    for asks, name in ((Asks(shifted=True), "shifted.repair"), (Asks(semantic=True, tau=-1.0), "semantic.look")):
+        engine = lab.engine(asks)
+        engine.expand([lab.ask("One. " + BODY)])
+
+        def broken(*args: object) -> None:
+            raise RuntimeError("out of memory")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(f"engine.asks.{name}", broken)
+            with pytest.raises(RuntimeError, match="out of memory"):
+                engine.expand([lab.ask("Another one. " + BODY)])
+        engine.check_integrity()
+        assert not any(segment.readers for segment in engine.tree.segments())
+        assert engine.expand([lab.ask("Another one. " + BODY)])[0].error is None

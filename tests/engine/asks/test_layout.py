@@ -26,3 +26,11 @@ def test_deeper_branches_are_exact(lab):
     ask = lab.ask(BODY)
     usage = engine.expand([type(ask)("y", path, (0,), ask.rule)])[0].usage
     assert set(usage.reused) == {"exact"}
+
+
+def test_requests_that_start_together_count_the_prefix_once(lab):
+    engine = lab.engine()
+    engine.expand([lab.ask(BODY + " Be short.")])
+    asks = [lab.ask(BODY + " Work backwards.", n=1), lab.ask(BODY + " Work backwards.", n=1)]
+    usages = [result.usage for result in engine.expand(asks)]
+    assert [usage.reused.get("layout", 0) for usage in usages] == [len(BODY) + 1, 0]
