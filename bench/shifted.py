@@ -22,7 +22,7 @@ from bench.environment import environment
 from bench.workload import Tokens
 from engine.admission import spans_of
 from engine.asks.options import Asks
-from engine.base import BranchRequest, StepRule
+from engine.base import BranchRequest, BranchResult, StepRule
 from engine.local import LocalEngine
 from engine.row_kv import RowKV
 from search.prompts import INSTRUCTION, SYSTEM
@@ -60,7 +60,7 @@ def cases(exact: LocalEngine, problems: list[str], tokens: int) -> Iterator[Case
     for problem in problems:
         held, *others = prompts(exact, problem)
         for prompt in others:
-            drawn = _expand(exact, prompt, tokens)
+            drawn = _expand(exact, prompt, tokens).branches[0].token_ids
             yield Case(held, prompt, (prompt[-1], *drawn[: tokens - 1]))
 
 
@@ -91,14 +91,16 @@ def _row(exact: LocalEngine, found: list[Case], expected: list[Tensor], asks: As
     first_kl: list[float] = []
     agrees: list[float] = []
     moved = computed = total = 0
+    seconds = {"shifted": 0.0, "exact": 0.0}
     for case, p in zip(found, expected, strict=True):
         engine = LocalEngine(exact.model, exact.codec, "shifted", asks=asks)
-        _expand(engine, case.held, 1)
-        _expand(engine, case.prompt, 1)
+        for name, each in (("exact", LocalEngine(exact.model, exact.codec, "exact")), ("shifted", engine)):
+            _expand(each, case.held, 1)
+            seconds[name] += _expand(each, case.prompt, 1).usage.seconds["prefill"]
         q = distributions(engine, case)
-        each = (p.exp() * (p - q)).sum(-1).clamp_min(0)
-        kl += each.tolist()
-        first_kl.append(float(each[0]))
+        kls = (p.exp() * (p - q)).sum(-1).clamp_min(0).tolist()
+        kl += kls
+        first_kl.append(kls[0])
         agrees += (p.argmax(-1) == q.argmax(-1)).float().tolist()
         stats = engine.stats()
         moved += stats["shifted_moved"]
@@ -116,14 +118,16 @@ def _row(exact: LocalEngine, found: list[Case], expected: list[Tensor], asks: As
         "prompt_tokens": total,
         "moved": moved,
         "computed": computed,
+        "prefill_s": seconds["shifted"],
+        "exact_prefill_s": seconds["exact"],
     }
 
 
-def _expand(engine: LocalEngine, prompt: Tokens, new: int) -> Tokens:
+def _expand(engine: LocalEngine, prompt: Tokens, new: int) -> BranchResult:
     result = engine.expand([BranchRequest("x", (prompt,), (0,), StepRule(max_tokens=new), 0.0)])[0]
     if result.error is not None:
         raise RuntimeError(result.error)
-    return result.branches[0].token_ids
+    return result
 
 
 def main() -> None:
@@ -140,7 +144,8 @@ def main() -> None:
         print(
             f"first {row['first']} ratio {row['ratio']:.2f}: KL mean {row['kl_mean']:.4f} "
             f"(first token {row['kl_first_token']:.4f}, max {row['kl_max']:.3f})  top-1 {row['top1_agreement']:.3f}  "
-            f"moved {row['moved']} and computed {row['computed']} of {row['prompt_tokens']} prompt tokens"
+            f"moved {row['moved']} and computed {row['computed']} of {row['prompt_tokens']} prompt tokens  "
+            f"prefill {row['prefill_s']:.2f} s (exact {row['exact_prefill_s']:.2f} s)"
         )
     if options.json:
         print(json.dumps({"rows": rows, "config": {**environment(), **vars(options)}}))

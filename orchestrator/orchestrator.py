@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from actors.dispatcher import Dispatcher
 from actors.spec import EngineSpec
+from engine.asks.options import refused
 from engine.base import Codec
 from orchestrator.config import Config, UsageError
 from orchestrator.pool import start_pool
@@ -30,6 +31,9 @@ from search.verifiers.self_evaluation import SelfEvaluation
 SolveResult = SearchResult
 BudgetLike = Budget | Mapping[str, float] | None
 T = TypeVar("T")
+
+Reuse = tuple[bool | None, Sequence[str] | None]
+"""Whether siblings that say the same are merged, and which ASKS tiers may approximate; None: by default."""
 
 
 class Orchestrator:
@@ -144,13 +148,21 @@ class Orchestrator:
         budget: BudgetLike = None,
         seed: int = 0,
         on_event: EventSink | None = None,
+        asks: Sequence[str] | None = None,
+        merged: bool | None = None,
         **options: Any,
     ) -> _Prepared:
-        """Check everything that can be checked without an engine, then return the searches, not yet started."""
+        """Check everything that can be checked without an engine, then return the searches, not yet started.
+
+        asks: ASKS tiers that may approximate, of those that are on, None for all; merged: as in `Config`. `solve` and
+        its siblings hand both on.
+        """
         self._refuse_own_thread("solve")
         if isinstance(problems, str):
             raise UsageError("several problems are a list of texts, not one text; use solve for one")
         try:
+            if (error := refused(asks, self.spec.asks.tiers)) is not None:
+                raise UsageError(error)
             chosen = _strategy(strategy, options)
             limits = budget if isinstance(budget, Budget) else Budget.from_mapping({} if budget is None else budget)
             checked = [p if isinstance(p, Problem) else Problem(p, kind=self.config.kind) for p in problems]
@@ -158,7 +170,8 @@ class Orchestrator:
             self._check_lengths(checked, chosen)
         except ValueError as error:
             raise UsageError(str(error)) from None
-        return _Prepared(self, checked, chosen, limits, seed, on_event)
+        reuse = (self.config.merged if merged is None else merged, asks)
+        return _Prepared(self, checked, chosen, limits, seed, on_event, reuse)
 
     # -- lifecycle -------------------------------------------------------------------------------------------------
     @property
@@ -220,7 +233,9 @@ class Orchestrator:
     def _codec(self) -> Codec:
         return self.spec.codec()
 
-    def _search(self, strategy: Strategy, budget: Budget, seed: int, on_event: EventSink | None) -> TreeSearch:
+    def _search(
+        self, strategy: Strategy, budget: Budget, seed: int, on_event: EventSink | None, reuse: Reuse
+    ) -> TreeSearch:
         return TreeSearch(
             self.pool,
             strategy,
@@ -231,7 +246,8 @@ class Orchestrator:
             seed=seed,
             capacity=self.config.capacity,
             on_event=on_event,
-            merge=self.config.merged,
+            merge=reuse[0],
+            tiers=reuse[1],
         )
 
     def _verifier_for(self, strategy: Strategy, pool: Pool) -> Verifier | None:
@@ -298,9 +314,10 @@ class _Prepared:
         budget: Budget,
         seed: int,
         on_event: EventSink | None,
+        reuse: Reuse,
     ) -> None:
         self.problems = problems
-        self._search = owner._search(strategy, budget, seed, on_event)
+        self._search = owner._search(strategy, budget, seed, on_event, reuse)
         self._slots = asyncio.Semaphore(owner.config.concurrency)
 
     async def one(self, problem: Problem) -> SolveResult:
