@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from actors.messages import EventBatch
+from engine.sketch import nearness
 
 Ack = Literal["ok", "resync", "stale"]
 
@@ -16,6 +17,7 @@ class _Holder:
     incarnation: int
     next_seq: int = 0
     keys: dict[bytes, int] = field(default_factory=dict)
+    signatures: dict[bytes, bytes] = field(default_factory=dict)
 
 
 class BlockIndex:
@@ -45,6 +47,9 @@ class BlockIndex:
             if event.op == "add":
                 holder.keys[event.key] = event.end
                 self._by_key.setdefault(event.key, set()).add(batch.actor)
+            elif event.op == "sign":
+                if event.key in holder.keys:
+                    holder.signatures[event.key] = event.signature
             else:
                 self._drop(batch.actor, holder, event.key)
         return "ok"
@@ -65,6 +70,17 @@ class BlockIndex:
     def holders(self, key: bytes) -> frozenset[str]:
         return frozenset(self._by_key.get(key, ()))
 
+    def nearest(self, signature: bytes, actors: Collection[str], least: float) -> str | None:
+        """The engine that holds the root with the nearest signature, of those at least `least` near; no KV hit."""
+        found = [
+            (near, actor)
+            for actor, holder in sorted(self._holders.items())
+            if actor in actors
+            for held in holder.signatures.values()
+            if (near := nearness(signature, held)) >= least
+        ]
+        return max(found, key=lambda pair: pair[0])[1] if found else None
+
     def note_score(self, key: bytes, score: float, depth: int) -> None:
         """Keep omega of the segment ending at `key` while somebody holds it."""
         if key in self._by_key:
@@ -79,6 +95,7 @@ class BlockIndex:
             "entries": sum(len(holder.keys) for holder in self._holders.values()),
             "holders": len(self._holders),
             "scored": len(self._omega),
+            "signatures": sum(len(holder.signatures) for holder in self._holders.values()),
         }
 
     def _clear(self, actor: str, holder: _Holder) -> None:
@@ -87,6 +104,7 @@ class BlockIndex:
 
     def _drop(self, actor: str, holder: _Holder, key: bytes) -> None:
         holder.keys.pop(key, None)
+        holder.signatures.pop(key, None)
         actors = self._by_key.get(key)
         if actors is None:
             return

@@ -35,6 +35,7 @@ def to_request(order: Expansion) -> BranchRequest:
         temperature=sampling.temperature,
         top_p=sampling.top_p,
         deadline_s=order.deadline_s,
+        tiers=None if order.tiers is None else frozenset(order.tiers),
     )
 
 

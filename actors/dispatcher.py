@@ -17,6 +17,7 @@ from actors.local_view import LocalView
 from actors.placement import Branch, Placed, home, place
 from actors.rsbcm import Assignment, Scored
 from engine.base import Codec, path_keys
+from engine.sketch import sketch
 from search.ports import Context, Message
 from search.types import Cost, Expansion, Outcome, Score, ScoreRequest
 
@@ -29,12 +30,14 @@ class PoolOptions:
     """attempts: how often one order is tried in all. rows_per_engine: sample rows that fill an engine.
 
     call_timeout_s: an engine that is silent for longer counts as down. patience_s: wait for a first engine to answer.
+    near_roots: whether a new tree goes to an engine that holds a near root (of use where ASKS tiers approximate).
     """
 
     attempts: int = 3
     rows_per_engine: int = 2
     call_timeout_s: float = 600.0
     patience_s: float = 300.0
+    near_roots: bool = False
 
 
 @dataclass(slots=True)
@@ -187,7 +190,9 @@ class Dispatcher:
     async def _placed(self, pending: list[_Item[Expansion]]) -> list[Group[Expansion]]:
         """Groups of orders that go out as one call each."""
         branches = tuple(self._branch(item.work) for item in pending)
-        decisions = await self._assign(pending[0].work.problem_id, branches)
+        first = pending[0].work
+        signature = sketch(first.context[0]) if self.options.near_roots and len(first.context) == 1 else b""
+        decisions = await self._assign(first.problem_id, branches, signature)
         names = []
         for item, decision in zip(pending, decisions, strict=True):
             names.append(self.fleet.pick(decision.actor, item.avoid))
@@ -197,9 +202,9 @@ class Dispatcher:
     async def _by_holder(self, pending: list[_Item[ScoreRequest]]) -> list[Group[ScoreRequest]]:
         return _grouped(pending, [self.fleet.pick(item.work.engine, item.avoid) for item in pending])
 
-    async def _assign(self, tree: str, branches: tuple[Branch, ...]) -> list[Placed]:
+    async def _assign(self, tree: str, branches: tuple[Branch, ...], signature: bytes = b"") -> list[Placed]:
         loads = self.fleet.views()
-        wave = Assignment(tree, branches, loads, self.options.rows_per_engine)
+        wave = Assignment(tree, branches, loads, self.options.rows_per_engine, signature)
         try:
             return await self.index.assign(wave)
         except IndexDownError as error:

@@ -1,6 +1,7 @@
 """Wire format of KV events: msgpack arrays `[version, actor, incarnation, seq, t, ops]`.
 
-ops: `["+", key, parent, end]` held, `["-", key]` dropped, `["="]` everything before is void (opens a snapshot).
+ops: `["+", key, parent, end]` held, `["-", key]` dropped, `["s", key, signature]` what the held prompt is like,
+`["="]` everything before is void (opens a snapshot).
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import msgpack
 
 from engine.base import KVEvent
 
-VERSION = 1
+VERSION = 2
 MAX_BYTES = 64 << 20
 MAX_OPS = 1 << 20
+MAX_SIGNATURE = 512
 
 
 class BadMessageError(ValueError):
@@ -35,8 +37,7 @@ class EventBatch:
 
 def pack(batch: EventBatch) -> bytes:
     ops: list[list[object]] = [["="]] if batch.snapshot else []
-    for event in batch.events:
-        ops.append(["+", event.key, event.parent, event.end] if event.op == "add" else ["-", event.key])
+    ops += [_op(event) for event in batch.events]
     fields = [VERSION, batch.actor, batch.incarnation, batch.seq, batch.t_s, ops]
     data: bytes = msgpack.packb(fields, use_bin_type=True)
     return data
@@ -62,12 +63,20 @@ def unpack(data: bytes) -> EventBatch:
     return EventBatch(actor, incarnation, seq, float(t_s), _events(ops[1:] if snapshot else ops), snapshot)
 
 
+def _op(event: KVEvent) -> list[object]:
+    if event.op == "add":
+        return ["+", event.key, event.parent, event.end]
+    return ["s", event.key, event.signature] if event.op == "sign" else ["-", event.key]
+
+
 def _events(ops: Sequence[object]) -> tuple[KVEvent, ...]:
     events = []
     for op in ops:
         match op:
             case ["+", bytes(key), bytes(parent), int(end)] if _is(end, int) and end > 0:
                 events.append(KVEvent("add", key, parent, end))
+            case ["s", bytes(key), bytes(signature)] if len(signature) <= MAX_SIGNATURE:
+                events.append(KVEvent("sign", key, signature=signature))
             case ["-", bytes(key)]:
                 events.append(KVEvent("drop", key))
             case _:

@@ -12,16 +12,19 @@ from actors.block_index import Ack, BlockIndex
 from actors.placement import Branch, Load, Placed, home, place
 
 _TREES = 4096
+_NEAR = 0.75
+"""Cosine of sketches from which a root counts as near: two problems in one template stay below it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One wave of one tree to place."""
+    """One wave of one tree to place. signature: the sketch of its prompt, empty where near roots are of no use."""
 
     tree: str
     branches: tuple[Branch, ...]
     loads: Mapping[str, Load]
     rows_per_engine: int
+    signature: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ class RSBCM:
     def __init__(self) -> None:
         self.index = BlockIndex()
         self._homes: OrderedDict[str, tuple[str, ...]] = OrderedDict()
-        self._counts = {"batches": 0, "waves": 0, "branches": 0, "bad_messages": 0}
+        self._counts = {"batches": 0, "waves": 0, "branches": 0, "bad_messages": 0, "semantic_home": 0}
 
     def apply(self, data: bytes) -> Ack | str:
         """Take one packed event batch of an engine; "resync" asks the sender for a snapshot."""
@@ -54,7 +57,7 @@ class RSBCM:
     def assign(self, wave: Assignment) -> list[Placed]:
         """Engine and predicted hit for every branch of the wave, with the terms of the decision."""
         rows = sum(branch.rows for branch in wave.branches)
-        previous = self._homes.pop(wave.tree, ())
+        previous = self._homes.pop(wave.tree, None) or self._near(wave)
         trees = Counter(actor for homes in self._homes.values() for actor in (*homes, *homes[:1]))
         homes = home(rows, wave.loads, wave.rows_per_engine, previous, trees)
         self._homes[wave.tree] = homes
@@ -69,6 +72,17 @@ class RSBCM:
             homes,
             rows_per_engine=wave.rows_per_engine,
         )
+
+    def _near(self, wave: Assignment) -> tuple[str, ...]:
+        """Where a new tree's home should be: an engine with a near root that is not busier than a whole engine's rows
+        more than the least busy one. It counts as `semantic_home`, never as a hit."""
+        if not wave.signature:
+            return ()
+        least = min(load.rows for load in wave.loads.values())
+        free = [actor for actor, load in wave.loads.items() if load.rows < least + wave.rows_per_engine]
+        found = self.index.nearest(wave.signature, free, _NEAR)
+        self._counts["semantic_home"] += found is not None
+        return () if found is None else (found,)
 
     def note_scores(self, scores: Sequence[Scored]) -> None:
         for item in scores:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
+from engine.asks.options import Asks
 from engine.base import Codec, Engine
 from engine.eviction import policy
 from engine.models import SIMULATED, ModelSource, resolve
@@ -33,6 +34,7 @@ class EngineSpec:
     attention: str = "auto"
     max_rows: int = 64
     options: tuple[tuple[str, Any], ...] = ()
+    asks: Asks = field(default_factory=Asks)
     factory: Callable[[], Engine] | None = None
 
     def __post_init__(self) -> None:
@@ -44,6 +46,9 @@ class EngineSpec:
 
     def check(self) -> None:
         """Find out what can be wrong without loading weights; ValueError says it."""
+        if self.asks.tiers and (self.factory is not None or self.model == SIMULATED):
+            tiers = ", ".join(sorted(self.asks.tiers))
+            raise ValueError(f"asks tiers {tiers} need an engine that runs a model, not a simulated one or a factory's")
         if self.factory is not None:
             _ = self._example
         elif self.model == SIMULATED:
@@ -112,6 +117,7 @@ class EngineSpec:
             eviction=self.eviction,
             attention=self.attention,
             max_rows=self.max_rows,
+            asks=self.asks,
             fingerprint=self.fingerprint,
         )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from engine.kv import KVShape, TensorKV
@@ -16,6 +18,7 @@ class Claim:
     tree; row: what one row comes to need behind the path.
 
     pin: the end of the path's held part. computing: where the missing tokens are being computed. running: rows' KV.
+    approximate: the rows' KV is, or is computed behind, KV that ASKS approximated. stored: ended rows may be held.
     """
 
     path: tuple[int, ...]
@@ -26,6 +29,8 @@ class Claim:
     row: int
     computing: RowKV | None = None
     running: list[RowKV] = field(default_factory=list)
+    approximate: bool = False
+    stored: bool = True
 
     @property
     def computed(self) -> bool:
@@ -43,23 +48,26 @@ class Admission:
     tree: KVTree
     shape: KVShape
     claims: list[Claim] = field(default_factory=list)
+    scratch: list[RowKV] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.tree.outside = self.buffer_bytes
 
     def buffer_bytes(self) -> int:
-        """Bytes of running rows on the device now."""
+        """Bytes of running rows, and of what is only looked at, on the device now."""
         rows = [row for claim in self.claims for row in (*claim.running, claim.computing) if row is not None]
-        return sum(row.nbytes for row in rows)
+        return sum(row.nbytes for row in (*rows, *self.scratch))
 
-    def admit(self, path: tuple[int, ...], new_tokens: int, rows: int, least: int = 1) -> Claim | None:
+    def admit(
+        self, path: tuple[int, ...], new_tokens: int, rows: int, least: int = 1, approximate: bool = False
+    ) -> Claim | None:
         """Pin what is held of `path`, on the device, for as many of `rows` rows as fit; None if fewer than `least`.
 
         With nothing else admitted one row is enough, and if even that does not fit beside a path that is held in
-        pieces, these are dropped to be computed anew.
+        pieces, these are dropped to be computed anew. approximate: KV that ASKS approximated serves, too.
         """
         while True:
-            end = self.tree.reach(path)
+            end = self.tree.reach(path, approximate)
             self.tree.pin(end)
             claim = self._claim(path, new_tokens, rows, end)
             if claim.rows < rows and self.tree.limit is not None and self.tree.detach(end):
@@ -91,7 +99,7 @@ class Admission:
         """The row in which the missing tokens of the claim's path are to be computed."""
         most = len(claim.path) - claim.pin.end
         self._take(claim.missing)
-        claim.computing = RowKV(self.shape, _spans(claim.pin), most, chunk=most)
+        claim.computing = RowKV(self.shape, spans_of(claim.pin), most, chunk=most)
         claim.computing.reserve(most)
         return claim.computing
 
@@ -102,14 +110,14 @@ class Admission:
             raise RuntimeError("nothing was computed")
         claim.computing = None
         self._forget_beyond(claim)
-        pin = self.tree.insert(claim.path, row.payload)
+        pin = self.tree.insert(claim.path, row.payload, beside=claim.pin if claim.approximate else None)
         self.tree.pin(pin)
         self.tree.unpin(claim.pin)
         claim.pin, claim.missing = pin, 0
 
     def run(self, claim: Claim, whole: bool = False) -> RowKV:
         """One more of the claim's rows behind its held path; whole: all its memory at once."""
-        row = RowKV(self.shape, _spans(claim.pin), claim.new_tokens)
+        row = RowKV(self.shape, spans_of(claim.pin), claim.new_tokens)
         claim.running.append(row)
         if whole:
             self.grow(row, claim.new_tokens)
@@ -126,10 +134,33 @@ class Admission:
         given = row.nbytes if len(row.own) == 1 else 0
         if given:
             claim.running.remove(row)
-        if tokens is not None and row.length == len(tokens):
-            self.tree.store(tokens, row.payload, self.shape.bytes_per_token, given)
+        if tokens is not None and claim.stored and row.length == len(tokens):
+            beside = claim.pin if claim.approximate else None
+            self.tree.store(tokens, row.payload, self.shape.bytes_per_token, given, beside)
         if not given:
             claim.running.remove(row)
+
+    @contextmanager
+    def aside(self, spans: Sequence[TensorKV], tokens: int) -> Iterator[RowKV | None]:
+        """A row behind `spans` to look at something, dropped afterwards; None without room beside what is pinned."""
+        nbytes = tokens * self.shape.bytes_per_token
+        admitted = sum(claim.nbytes for claim in self.claims)
+        limit = self.tree.limit
+        if limit is not None and self.tree.device.pinned + admitted + self._scratch_bytes + nbytes > limit:
+            yield None
+            return
+        self._take(nbytes)
+        row = RowKV(self.shape, spans, tokens, chunk=tokens)
+        row.reserve(tokens)
+        self.scratch.append(row)
+        try:
+            yield row
+        finally:
+            self.scratch.remove(row)
+
+    @property
+    def _scratch_bytes(self) -> int:
+        return sum(row.nbytes for row in self.scratch)
 
     # -- books -----------------------------------------------------------------------------------------------------
     def check_integrity(self) -> None:
@@ -150,7 +181,8 @@ class Admission:
 
     def _forget_beyond(self, claim: Claim) -> None:
         """Others may have stored some of the missing tokens meanwhile, in memory that this claim does not cover."""
-        for node in self.tree.reach(claim.path).path()[len(claim.pin.path()) :]:
+        below = claim.pin if claim.approximate else None
+        for node in self.tree.reach(claim.path, claim.approximate, below).path()[len(claim.pin.path()) :]:
             if not node.readers and (self.tree.limit is not None or node.state == "host"):
                 self.tree.release(node.key)
                 return
@@ -159,6 +191,7 @@ class Admission:
         """For as many of `rows` rows as fit, maybe none. end: the pinned end of what is held of `path`."""
         unit = self.shape.bytes_per_token
         claim = Claim(path, new_tokens, rows, end, (len(path) - end.end) * unit, new_tokens * unit)
+        claim.approximate = end.approximate
         limit = self.tree.limit
         if limit is not None:
             restored = nbytes_in(end.path(), "host")
@@ -172,6 +205,6 @@ def needed_alone(shape: KVShape, length: int, new_tokens: int) -> int:
     return (length + new_tokens) * shape.bytes_per_token
 
 
-def _spans(end: Segment) -> list[TensorKV]:
+def spans_of(end: Segment) -> list[TensorKV]:
     """KV of the path to `end`, all of it on the device."""
     return [segment.payload for segment in end.path() if isinstance(segment.payload, TensorKV)]

@@ -52,6 +52,8 @@ class BranchRequest:
     temperature: float = 0.8
     top_p: float = 0.95
     deadline_s: float | None = None
+    tiers: frozenset[str] | None = None
+    """ASKS tiers that may approximate this call; None: those of the engine's configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,8 @@ class ScoreQuery:
     path: Segments
     question: str
     layer_exit: LayerExit | None = None
+    tiers: frozenset[str] | None = None
+    """As in `BranchRequest`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +167,14 @@ class ScoreResult:
 
 @dataclass(frozen=True, slots=True)
 class KVEvent:
-    """Change of what an engine holds. op: "add" (key's prefix of `end` tokens is held, behind `parent`) | "drop"."""
+    """Change of what an engine holds. op: "add" (key's prefix of `end` tokens is held, behind `parent`) | "drop" |
+    "sign" (the held prompt of this key has this signature, see `engine.sketch`)."""
 
-    op: Literal["add", "drop"]
+    op: Literal["add", "drop", "sign"]
     key: bytes
     parent: bytes = b""
     end: int = 0
+    signature: bytes = b""
 
 
 class Codec(Protocol):

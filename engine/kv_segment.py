@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 from engine.base import token_bytes
 
 State = Literal["device", "host"]
+_APPROXIMATE = b"approximate"
 
 
 class Payload(Protocol):
@@ -48,6 +49,7 @@ class Segment:
 
     readers: running rows that need it; used: the tree's clock at the last match; hits: matches so far; omega:
     score / (depth + 1) of the judged node that ends here. Nothing on the device lies below a segment on the host.
+    approximate: its KV is not what the model computes for the path (ASKS); so is all KV below it.
     """
 
     tokens: tuple[int, ...]
@@ -61,6 +63,7 @@ class Segment:
     hits: int = 0
     omega: float | None = None
     state: State = "device"
+    approximate: bool = False
 
     @property
     def end(self) -> int:
@@ -69,6 +72,12 @@ class Segment:
     @property
     def key(self) -> bytes:
         return self.hash.copy().digest()
+
+    @property
+    def link(self) -> int:
+        """Under which its parent knows it: the first token, or ~token where approximate KV hangs below exact KV."""
+        crossing = self.approximate and self.parent is not None and not self.parent.approximate
+        return ~self.tokens[0] if crossing else self.tokens[0]
 
     def path(self) -> list[Segment]:
         """Segments from the root's child down to this one; empty for the root."""
@@ -119,20 +128,29 @@ class Nothing:
 def check_links(segment: Segment, root: Segment) -> None:
     """Raise RuntimeError if the segment does not fit its parent and children."""
     at, parent = segment.start, segment.parent
-    if parent is None or parent.children.get(segment.tokens[0]) is not segment or at != parent.end:
+    if parent is None or parent.children.get(segment.link) is not segment or at != parent.end:
         raise RuntimeError(f"segment at {at} is not linked to its parent")
-    hashed = parent.hash.copy()
-    hashed.update(token_bytes(segment.tokens))
-    if segment.key != hashed.digest():
+    if segment.key != extended(parent, segment.tokens, segment.approximate).digest():
         raise RuntimeError(f"segment at {at} has a key that is not its path's")
     if segment.used > parent.used and parent is not root:
         raise RuntimeError(f"segment at {at} was used later than its parent")
     if segment.readers < sum(child.readers for child in segment.children.values()):
         raise RuntimeError(f"segment at {at} has fewer readers than its children")
+    if parent.approximate and not segment.approximate:
+        raise RuntimeError(f"segment at {at} is exact behind approximate KV")
     if segment.state == "device" and parent.state == "host":
         raise RuntimeError(f"segment at {at} is on the device, its parent on the host")
     if segment.state == "host" and segment.readers:
         raise RuntimeError(f"segment at {at} has readers but is on the host")
+
+
+def extended(parent: Segment, tokens: Sequence[int], approximate: bool) -> blake2b:
+    """Key state behind `parent` and `tokens`; approximate KV never has the key of the exact one."""
+    state = parent.hash.copy()
+    if approximate and not parent.approximate:
+        state.update(_APPROXIMATE)
+    state.update(token_bytes(tokens))
+    return state
 
 
 def nbytes_in(segments: Sequence[Segment], state: State) -> int:

@@ -13,7 +13,8 @@ from engine.base import KVEvent, key_state, token_bytes
 from engine.eviction import LRU, Policy, Scores
 from engine.kv_history import Dropped, EventLog
 from engine.kv_ledger import WASTE, Ledger
-from engine.kv_segment import Match, Nothing, Payload, Segment, State, check_links, common_length, nbytes_in
+from engine.kv_segment import Match, Nothing, Payload, Segment, State, check_links, extended, nbytes_in
+from engine.kv_walk import longest, walk
 from engine.residency import Evictor
 
 __all__ = ["KVBudgetError", "KVTree", "Match", "Payload", "Segment"]
@@ -30,6 +31,8 @@ class KVTree:
 
     host_budget_bytes: bytes of evicted segments kept in host memory. outside: bytes of KV on the device that are not
     the tree's. num_bytes counts the tokens held on the device, `device.nbytes` the memory they lie in.
+    Approximate KV (ASKS) hangs beside the exact KV of the same tokens: only who asks for it gets it, no other engine is
+    told of it. named: called with every segment of exact KV that got a key.
     """
 
     def __init__(
@@ -46,42 +49,25 @@ class KVTree:
         self.host_budget_bytes = host_budget_bytes
         self.policy: Policy = policy or LRU()
         self.outside: Callable[[], int] = lambda: 0
+        self.named: Callable[[Segment], None] | None = None
         self.device, self.host = Ledger(), Ledger()
         self.scores = Scores()
         self.clock = 0
         self.num_tokens = self.num_bytes = self.peak_bytes = 0
         self.num_evicted = self.num_offloaded = self.num_restored = self.num_recomputed = 0
         self._by_key: dict[bytes, Segment] = {}
+        self._twins: dict[bytes, Segment] = {}
         self._log = EventLog()
         self._dropped = Dropped()
 
     # -- reading ---------------------------------------------------------------------------------------------------
-    def match(self, tokens: Sequence[int]) -> Match:
-        """Longest held prefix of `tokens`; what it passes counts as used now."""
-        self.clock += 1
-        segments: list[Segment] = []
-        node, at = self.root, 0
-        while at < len(tokens) and (child := node.children.get(tokens[at])) is not None:
-            common = common_length(child.tokens, tokens[at : at + len(child.tokens)])
-            child.used = self.clock
-            child.hits += 1
-            at += common
-            if common < len(child.tokens):
-                return Match(tuple(segments), child, at)
-            segments.append(child)
-            node = child
-        return Match(tuple(segments), None, at)
+    def match(self, tokens: Sequence[int], approximate: bool = False) -> Match:
+        """Longest held prefix of `tokens`; what it passes counts as used now. approximate: see `kv_walk.longest`."""
+        return self._touched(longest(self.root, tokens, approximate))
 
     def held(self, tokens: Sequence[int]) -> int:
-        """Length of the longest held prefix of `tokens`; nothing counts as used by asking."""
-        node, at = self.root, 0
-        while at < len(tokens) and (child := node.children.get(tokens[at])) is not None:
-            common = common_length(child.tokens, tokens[at : at + len(child.tokens)])
-            at += common
-            if common < len(child.tokens):
-                break
-            node = child
-        return at
+        """Length of the longest prefix of `tokens` held exactly; nothing counts as used by asking."""
+        return walk(self.root, tokens, False).length
 
     def find(self, key: bytes) -> Segment | None:
         """The segment that ends at `key`."""
@@ -92,54 +78,74 @@ class KVTree:
         return (node for node in self.root.below() if node is not self.root)
 
     # -- writing ---------------------------------------------------------------------------------------------------
-    def reach(self, tokens: Sequence[int]) -> Segment:
-        """The segment that ends where the held prefix of `tokens` ends, splitting one if need be; the root for none."""
-        match = self.match(tokens)
+    def reach(self, tokens: Sequence[int], approximate: bool = False, below: Segment | None = None) -> Segment:
+        """The segment that ends where the held prefix of `tokens` ends, splitting one if need be; the root for none.
+
+        approximate: also in approximate KV. below: look there only, and with `approximate` in approximate KV only.
+        """
+        found = longest(self.root, tokens, approximate) if below is None else walk(below, tokens, approximate)
+        match = self._touched(found, below)
         if match.partial is not None:
             return self._split(match.partial, match.length - match.partial.start)
-        return match.segments[-1] if match.segments else self.root
+        return match.segments[-1] if match.segments else below or self.root
 
-    def insert(self, tokens: Sequence[int], cut: Callable[[int, int], Payload], state: State = "device") -> Segment:
+    def insert(
+        self,
+        tokens: Sequence[int],
+        cut: Callable[[int, int], Payload],
+        state: State = "device",
+        beside: Segment | None = None,
+    ) -> Segment:
         """Hold KV of `tokens`; `cut(start, stop)` gives the payload, in memory `state`, of what was not held yet.
 
-        Returns the segment that ends exactly at the last token, splitting one if need be. Makes no room.
+        Returns the segment that ends exactly at the last token, splitting one if need be. Makes no room. beside: the
+        payload is approximate KV behind this segment.
         """
-        node = self.reach(tokens)
+        approximate = beside is not None
+        node = self.reach(tokens, approximate, beside)
         if node.end == len(tokens):
             return node
         if node.state == "host" and state == "device":
             raise RuntimeError("the path has to be restored before something is held on the device below it")
         tail = tuple(tokens[node.end :])
-        hashed = node.hash.copy()
-        hashed.update(token_bytes(tail))
         payload = cut(node.end, len(tokens))
-        segment = Segment(tail, payload, node, node.end, hashed, used=self.clock, state=state)
-        node.children[tail[0]] = segment
+        segment = Segment(
+            tail, payload, node, node.end, extended(node, tail, approximate), used=self.clock, state=state
+        )
+        segment.approximate = approximate
+        node.children[segment.link] = segment
         self.num_tokens += len(tail)
         self._enter(segment)
         self._name(segment)
-        self._dropped.returned(tokens, node.end, node.hash)
+        if not approximate:
+            self._dropped.returned(tokens, node.end, node.hash)
         return segment
 
     def store(
-        self, tokens: Sequence[int], cut: Callable[[int, int], Payload], bytes_per_token: int, given: int = 0
+        self,
+        tokens: Sequence[int],
+        cut: Callable[[int, int], Payload],
+        bytes_per_token: int,
+        given: int = 0,
+        beside: Segment | None = None,
     ) -> Segment | None:
         """Insert if there is room for it once others have left, on the device or else on the host; None if not.
 
         `cut` gives a payload that may be part of a larger buffer: it is copied. given: bytes of that buffer if it has
         no other owner any more; then it is kept as it is where little of it would be wasted. What is held is restored
-        if it fits.
+        if it fits. beside: as in `insert`.
         """
-        end = self.reach(tokens)
+        end = self.reach(tokens, beside is not None, beside)
         self.pin(end)
         try:
             size = (len(tokens) - end.end) * bytes_per_token
             kept = bool(given) and (given - size) * WASTE <= given
             if self.make_room((given if kept else size + given) + nbytes_in(end.path(), "host")):
                 self.restore(end)
-                return self.insert(tokens, cut if kept else lambda start, stop: cut(start, stop).to_device())
+                own = cut if kept else lambda start, stop: cut(start, stop).to_device()
+                return self.insert(tokens, own, beside=beside)
             if size and Evictor(self).make_host_room(size):
-                return self.insert(tokens, lambda start, stop: cut(start, stop).to_host(), "host")
+                return self.insert(tokens, lambda start, stop: cut(start, stop).to_host(), "host", beside)
             return None if size else end
         finally:
             self.unpin(end)
@@ -159,13 +165,11 @@ class KVTree:
 
     def release(self, key: bytes) -> None:
         """Drop the segment that ends at `key` and all below it, but for what readers hold; unknown keys are ignored."""
-        segment = self._by_key.get(key)
-        if segment is None:
-            return
-        for node in reversed(list(segment.below())):
-            if not node.children and not node.readers:
-                self.scores.forget(node.key)
-                self._take_out(node)
+        for segment in (self._twins.get(key), self._by_key.get(key)):
+            for node in reversed(list(segment.below() if segment else ())):
+                if not node.children and not node.readers:
+                    self.scores.forget(node.key)
+                    self._take_out(node)
         self._tidy()
 
     # -- memory ----------------------------------------------------------------------------------------------------
@@ -248,7 +252,8 @@ class KVTree:
     def drop(self, segment: Segment) -> None:
         """The leaf is evicted for good."""
         self.num_evicted += segment.state == "device"
-        self._dropped.note(segment.key, segment.start, segment.end)
+        if not segment.approximate:
+            self._dropped.note(segment.key, segment.start, segment.end)
         self._take_out(segment)
 
     def count_recomputed(self, tokens: Sequence[int], end: Segment) -> int:
@@ -270,7 +275,8 @@ class KVTree:
 
     def snapshot(self) -> list[KVEvent]:
         self._log.shown()
-        return [KVEvent("add", s.key, s.parent.key if s.parent else b"", s.end) for s in self.segments()]
+        exact = (segment for segment in self.segments() if not segment.approximate)
+        return [KVEvent("add", s.key, s.parent.key if s.parent else b"", s.end) for s in exact]
 
     def memory(self) -> dict[str, int]:
         """Counters and gauges of bytes, segments evicted, offloaded and restored, and tokens prefilled anew."""
@@ -305,11 +311,11 @@ class KVTree:
         if parent is None:
             raise RuntimeError("the root cannot be split")
         head, tail = segment.payload.split(at)
-        hashed = parent.hash.copy()
-        hashed.update(token_bytes(segment.tokens[:at]))
+        hashed = extended(parent, segment.tokens[:at], segment.approximate)
         upper = Segment(segment.tokens[:at], head, parent, segment.start, hashed, readers=segment.readers)
         upper.used, upper.hits, upper.state = segment.used, segment.hits, segment.state
-        parent.children[upper.tokens[0]] = upper
+        upper.approximate = segment.approximate
+        parent.children[upper.link] = upper
         self._leave(segment)
         segment.tokens, segment.payload = segment.tokens[at:], tail
         segment.parent, segment.start = upper, upper.end
@@ -323,17 +329,41 @@ class KVTree:
         """A new segment becomes known by its key."""
         key, parent = segment.key, segment.parent
         self._by_key[key] = segment
+        if segment.approximate:
+            self._twins[self._exact_key(segment)] = segment
+            return
         segment.omega = self.scores.get(key)
         self._log.add(KVEvent("add", key, parent.key if parent else b"", segment.end))
+        if self.named is not None:
+            self.named(segment)
+
+    def _exact_key(self, segment: Segment) -> bytes:
+        """The key that exact KV of the same tokens has: under it others speak of the path."""
+        state = self.root.hash.copy()
+        for node in segment.path():
+            state.update(token_bytes(node.tokens))
+        return state.digest()
+
+    def _touched(self, match: Match, below: Segment | None = None) -> Match:
+        """The path of a match counts as used now."""
+        self.clock += 1
+        above = below.path() if below else ()
+        for segment in (*above, *match.segments, *([match.partial] if match.partial else ())):
+            segment.used = self.clock
+            segment.hits += 1
+        return match
 
     def _take_out(self, segment: Segment) -> None:
         if segment.parent is None or segment.children or segment.readers:
             raise RuntimeError("only a leaf without readers can be dropped")
-        del segment.parent.children[segment.tokens[0]]
+        del segment.parent.children[segment.link]
         del self._by_key[segment.key]
+        if segment.approximate and self._twins.get(twin := self._exact_key(segment)) is segment:
+            del self._twins[twin]
         self.num_tokens -= len(segment.tokens)
         self._leave(segment)
-        self._log.drop(segment.key)
+        if not segment.approximate:
+            self._log.drop(segment.key)
 
     def _move(self, segment: Segment, state: State) -> None:
         payload = segment.payload.to_host() if state == "host" else segment.payload.to_device()

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 
 from engine import kv_transfer
+from engine.asks.options import Asks, refused
+from engine.asks.tiers import Tiers, check
 from engine.attention import Attention, choose, register
 from engine.base import (
     BranchRequest,
@@ -55,6 +57,7 @@ def load_engine(name: str, **options: Any) -> Engine:
     try:
         return LocalEngine.load(name, **options)
     except UnsupportedModelError as error:
+        check(options.get("asks") or Asks(), error.model)
         logger.warning("model %r runs on the plain path, right but slow and without KV reuse: %s", name, error)
         error.model.set_attn_implementation("eager")
         return PlainEngine(error.model, error.codec)
@@ -67,7 +70,8 @@ class LocalEngine:
     nothing between calls and bounds nothing else. eviction: who goes first when bytes are short (`engine.eviction`).
     attention: how it is computed (`engine.attention.choose`).
     host_budget_bytes: evicted KV kept in host memory; None is a quarter of the machine's free memory, and nothing
-    where the device is the CPU itself.
+    where the device is the CPU itself. asks: tiers of reuse that approximate (`engine.asks`), none by default.
+    name: the model's, for the paper's presets of them.
     """
 
     concurrent = True
@@ -84,6 +88,8 @@ class LocalEngine:
         max_rows: int = 64,
         prefill_chunk: int = 256,
         attention: str = "auto",
+        asks: Asks | None = None,
+        name: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.model = model
@@ -103,6 +109,8 @@ class LocalEngine:
         least_rows = kernel.least_rows if kernel else PLAIN_ROWS
         self.forward = Forward(model, self.device, least_rows, self.attention)
         self._scheduler = Scheduler(self.forward, codec, self.tree, self.shape, max_rows, clock, prefill_chunk)
+        if asks is not None and asks.tiers:
+            self._scheduler.asks = Tiers.of(asks, name, self.forward, self._scheduler.admission)
         self._scorer = Scorer(self._scheduler, self.labels, clock)
         self._lock = threading.Lock()
 
@@ -119,6 +127,7 @@ class LocalEngine:
         eviction: str = "lru",
         max_rows: int = 64,
         attention: str = "auto",
+        asks: Asks | None = None,
         fingerprint: str = "",
     ) -> LocalEngine:
         """Load a model by name (see `engine.models.resolve`) and check it against its own attention.
@@ -142,6 +151,8 @@ class LocalEngine:
             eviction=eviction,
             max_rows=max_rows,
             attention=attention,
+            asks=asks,
+            name=name,
         )
 
     # -- Engine ----------------------------------------------------------------------------------------------------
@@ -212,14 +223,17 @@ class LocalEngine:
 
     def events(self) -> list[KVEvent]:
         with self._lock:
-            return self.tree.events()
+            asks = self._scheduler.asks
+            return [*self.tree.events(), *(asks.roots.events() if asks else ())]
 
     def snapshot(self) -> list[KVEvent]:
         with self._lock:
-            return self.tree.snapshot()
+            asks = self._scheduler.asks
+            return [*self.tree.snapshot(), *(asks.roots.snapshot() if asks else ())]
 
     def stats(self) -> dict[str, Any]:
-        return {**self.counts, **self.tree.memory(), **self.settings}
+        asks = self._scheduler.asks
+        return {**self.counts, **self.tree.memory(), **self.settings, **(asks.stats() if asks else {})}
 
     @property
     def settings(self) -> dict[str, str]:
@@ -242,7 +256,7 @@ class LocalEngine:
         """KV of the whole path that ends at `key` (see `engine.base.path_keys`), as `import_kv` takes it."""
         with self._lock:
             end = self.tree.find(key)
-            if end is None:
+            if end is None or end.approximate:
                 raise ValueError(f"no KV is held for key {key.hex()}")
             return kv_transfer.pack(self.tree, self.shape, end)
 
@@ -261,6 +275,9 @@ class LocalEngine:
         ticket.error = refusal(self.codec, ticket.path, new_tokens)
         if ticket.error is None:
             ticket.error = self._scheduler.admission.refusal(len(ticket.path) - 1, new_tokens)
+        asks = self._scheduler.asks
+        ticket.error = ticket.error or refused(request.tiers, asks.on if asks else frozenset())
+        ticket.tiers = asks.chosen(request.tiers) if asks else frozenset()
         return ticket
 
     def _step(self) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from engine.asks.options import refused
 from engine.base import (
     BranchRequest,
     BranchResult,
@@ -73,7 +74,7 @@ class PlainEngine:
 
     def _expand(self, request: BranchRequest) -> BranchResult:
         path = flat(request.path)
-        error = refusal(self.codec, path, request.rule.max_tokens)
+        error = refusal(self.codec, path, request.rule.max_tokens) or refused(request.tiers, frozenset())
         if error is not None:
             return BranchResult(request.id, error=error)
         began = self.clock()
@@ -92,7 +93,7 @@ class PlainEngine:
     def _score(self, query: ScoreQuery) -> ScoreResult:
         path = flat(query.path)
         question = without_repeated_end(self.codec, path, self.codec.encode(query.question))
-        error = refusal(self.codec, path, len(question))
+        error = refusal(self.codec, path, len(question)) or refused(query.tiers, frozenset())
         if error is not None:
             return ScoreResult(query.id, None, error=error)
         began = self.clock()

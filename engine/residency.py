@@ -105,7 +105,7 @@ class Evictor:
         return self._tree.policy.order(segment, self._tree.clock)
 
     def _may_leave(self, state: State, segment: Segment) -> bool:
-        linked = segment.parent is not None and segment.parent.children.get(segment.tokens[0]) is segment
+        linked = segment.parent is not None and segment.parent.children.get(segment.link) is segment
         if not linked or segment.readers or segment.state != state:
             return False
         if state == "host":

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from engine.admission import Admission, Claim
+from engine.asks.tiers import Tiers
 from engine.base import Codec
 from engine.decode import Row, draw_all
 from engine.kv import KVShape
@@ -42,7 +43,7 @@ class Scheduler:
     may exceed it), the tree's budget their bytes: a request that does not fit waits, or runs in parts.
 
     chunk: most tokens prefilled in one step, so that running rows are never stopped for long. closed: how
-    many wait for room beside the requests; nothing new starts until they got it.
+    many wait for room beside the requests; nothing new starts until they got it. asks: reuse that approximates.
     """
 
     forward: Forward
@@ -54,6 +55,7 @@ class Scheduler:
     chunk: int = 256
     closed: int = 0
     admission: Admission = field(init=False)
+    asks: Tiers | None = None
     _waiting: deque[Ticket] = field(default_factory=deque)
     _prefills: list[_Prefill] = field(default_factory=list)
     _running: list[Row] = field(default_factory=list)
@@ -127,7 +129,7 @@ class Scheduler:
             if first.done:
                 self._waiting.remove(first)
                 continue
-            if not first.unstarted or self._computed_for_another(first.path):
+            if not first.unstarted or self._computed_for_another(first):
                 continue
             under_way = len(self._owner)
             if under_way and under_way + len(first.unstarted) > self.max_rows:
@@ -135,17 +137,21 @@ class Scheduler:
             if not self._open(self._alike(first, self.max_rows - under_way)):
                 return
 
-    def _computed_for_another(self, path: tuple[int, ...]) -> bool:
+    def _computed_for_another(self, ticket: Ticket) -> bool:
         if not self._prefills:
             return False
+        path, computing = ticket.path, [p.claim.path for p in self._prefills]
         held = self.tree.held(path)
-        return any(common_length(p.claim.path, path[:-1]) >= held + _WORTH_WAITING for p in self._prefills)
+        if self.asks is not None and self.asks.awaits(ticket.tiers, path[held:-1], computing):
+            return True
+        return any(common_length(other, path[:-1]) >= held + _WORTH_WAITING for other in computing)
 
     def _alike(self, first: Ticket, room: int) -> list[Ticket]:
         """`first` and the waiting requests with its path, so that it is computed for all of them at once."""
         found: list[Ticket] = []
         for ticket in self._waiting:
-            alike = ticket.path == first.path and not ticket.done and len(ticket.unstarted) <= room
+            same = (ticket.path, ticket.tiers) == (first.path, first.tiers)
+            alike = same and not ticket.done and len(ticket.unstarted) <= room
             if ticket is first or alike:
                 found.append(ticket)
                 room -= len(ticket.unstarted)
@@ -157,20 +163,36 @@ class Scheduler:
         rows = [row for ticket in tickets for row in ticket.unstarted]
         longest = max(row.rule.max_tokens for row in rows)
         least = -(-len(first.unstarted) // 2)
-        claim = self.admission.admit(first.path[:-1], longest, len(rows), least)
+        claim = self.admission.admit(first.path[:-1], longest, len(rows), least, "shifted" in first.tiers)
         if claim is None:
             if not self.admission.claims:
                 first.error = self.admission.refusal(len(first.path) - 1, longest) or "no room for its KV"
             return not self.admission.claims
         started = rows[: claim.rows]
         self._take(tickets, claim)
-        first.prefilled += len(claim.path) - claim.pin.end
-        if claim.computed:
+        if claim.computed or self._shifted(first, claim):
             self._join(started, claim)
         else:
+            first.count(len(claim.path) - claim.pin.end, "shifted" if claim.approximate else "")
             self.tree.count_recomputed(claim.path, claim.pin)
             self.admission.compute(claim)
             self._prefills.append(_Prefill(started, first.path, claim))
+        return True
+
+    def _shifted(self, first: Ticket, claim: Claim) -> bool:
+        """Whether moved chunks served the missing part of the claim's path, which is held then."""
+        if self.asks is None:
+            return False
+        began = self.clock()
+        try:
+            computed = self.asks.shift(first.tiers, claim, first.path[-1])
+        except Exception:
+            self.admission.leave(claim)
+            raise
+        if computed is None:
+            return False
+        first.count(computed, "shifted")
+        first.prefill_s += self.clock() - began
         return True
 
     def _take(self, tickets: Sequence[Ticket], claim: Claim) -> None:
@@ -183,6 +205,7 @@ class Scheduler:
                 break
             if ticket.held is None:
                 ticket.held = claim.pin.end if ticket is tickets[0] else len(claim.path)
+                ticket.layout = _of_another_prompt(ticket, claim) if ticket is tickets[0] else 0
             self._owner.update(dict.fromkeys(taken, ticket))
             if not ticket.unstarted:
                 self._waiting.remove(ticket)
@@ -210,15 +233,34 @@ class Scheduler:
     def _start(self) -> None:
         """Rows whose path is computed begin to decode."""
         for prefill in [p for p in self._prefills if not p.missing]:
+            if not self._substituted(prefill):
+                self.admission.computed(prefill.claim)
             self._prefills.remove(prefill)
-            self.admission.computed(prefill.claim)
             self._join(prefill.rows, prefill.claim)
+
+    def _substituted(self, prefill: _Prefill) -> bool:
+        """Whether the rows take another root's KV instead of what was just computed."""
+        ticket, claim, own = self._owner[prefill.rows[0]], prefill.claim, prefill.claim.pin.end
+        if self.asks is None or len(ticket.request.path) > 1:
+            return False
+        if not self.asks.substitute(ticket.tiers, claim, prefill.path):
+            return False
+        missing = len(claim.path) - own
+        ticket.computed["semantic"] += missing
+        for row in prefill.rows:
+            self._owner[row].served["semantic"] += missing
+        return True
 
     def _join(self, rows: list[Row], claim: Claim) -> None:
         """Rows begin to decode; rows with a common prefix are kept side by side, so that it is read once for them."""
         claim.rows = len(rows)
+        approximate = sum(len(node.tokens) for node in claim.pin.path() if node.approximate)
         for row in rows:
             row.kv = self.admission.run(claim)
+            if approximate:
+                self._owner[row].served["shifted"] += approximate
+        if self.asks is not None and len(self._owner[rows[0]].request.path) == 1:
+            self.asks.note_root(rows[0].path, claim)
         self._claims.update(dict.fromkeys(rows, claim))
         self._running = sorted([*self._running, *rows], key=lambda row: row.path)
 
@@ -261,3 +303,9 @@ class Scheduler:
             self._owner[prefill.rows[0]].prefill_s += each * len(chunk)
         for row in rows:
             self._owner[row].decode_s += each
+
+
+def _of_another_prompt(ticket: Ticket, claim: Claim) -> int:
+    """Held tokens of the ticket's prompt that came with another prompt, which goes on differently behind them."""
+    shared = claim.pin.end < len(ticket.request.path[0]) - 1 and bool(claim.pin.children)
+    return claim.pin.end if shared and not claim.pin.approximate else 0

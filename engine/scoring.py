@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from engine.admission import Claim
+from engine.asks.options import refused
 from engine.base import Codec, LayerExit, ScoreQuery, ScoreResult, Usage, flat, refusal, without_repeated_end
 from engine.fused import FusedModel
 from engine.labels import Labels
@@ -19,7 +20,8 @@ SCORE_TOKENS = 512
 
 @dataclass(slots=True, eq=False)
 class Asked:
-    """A score query in tokens, or why it is refused. claim: what it uses while it is read; held: path tokens before."""
+    """A score query in tokens, or why it is refused. claim: what it uses while it is read; held: path tokens
+    before, `approximate` of them in KV that ASKS approximated."""
 
     query: ScoreQuery
     path: tuple[int, ...]
@@ -27,6 +29,13 @@ class Asked:
     error: str | None
     claim: Claim | None = None
     held: int = 0
+    approximate: int = 0
+
+    @property
+    def reused(self) -> dict[str, int]:
+        """Held path tokens by tier."""
+        exact = {"exact": self.held - self.approximate}
+        return {**exact, "shifted": self.approximate} if self.approximate else exact
 
     @classmethod
     def of(cls, query: ScoreQuery, codec: Codec) -> Asked:
@@ -91,11 +100,16 @@ class Scorer:
         admission, path, tokens = self.scheduler.admission, asked.path[:-1], len(asked.question) + 1
         asked.error = admission.refusal(len(path), tokens)
         if asked.error is None:
-            asked.claim = admission.admit(path, tokens, 1)
+            asks = self.scheduler.asks
+            tiers = asks.chosen(asked.query.tiers) if asks else frozenset()
+            asked.error = refused(asked.query.tiers, asks.on if asks else frozenset())
+            if asked.error is None:
+                asked.claim = admission.admit(path, tokens, 1, approximate="shifted" in tiers)
         return asked.claim is not None
 
     def _feed(self, asked: Asked, claim: Claim) -> Feed:
         asked.held = claim.pin.end
+        asked.approximate = sum(len(node.tokens) for node in claim.pin.path() if node.approximate)
         self.scheduler.compute(claim)
         row = self.scheduler.admission.run(claim, whole=True)
         return row, [asked.path[-1], *asked.question], True
@@ -107,7 +121,7 @@ class Scorer:
         usage = Usage(
             prefilled=len(asked.path) - 1 - asked.held,
             scored=len(asked.question) + 1,
-            reused={"exact": asked.held},
+            reused=asked.reused,
             held=asked.held,
             exits=int(reading.layers < layers),
             layer_rows=reading.layers,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from engine.asks.options import refused
 from engine.base import (
     Branch,
     BranchRequest,
@@ -156,6 +157,8 @@ class TextEngine:
     def _prefill(self, request: BranchRequest) -> Usage | BranchResult:
         """Hold the path; a path that cannot fit is a result with an error."""
         path = flat(request.path)
+        if (error := refused(request.tiers, frozenset())) is not None:
+            return BranchResult(request.id, error=error)
         if len(path) + request.rule.max_tokens > self.codec.context_length:
             limit = self.codec.context_length
             return BranchResult(request.id, error=f"path of {len(path)} tokens exceeds the context of {limit}")

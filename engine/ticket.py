@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from engine.base import BranchRequest, BranchResult, Codec, Usage, flat
@@ -11,7 +12,8 @@ from engine.decode import Row
 @dataclass(slots=True, eq=False)
 class Ticket:
     """A request under way, or its result. unstarted: rows that still wait; held: path tokens whose KV was there when
-    the first row started (None before)."""
+    the first row started (None before). tiers: of ASKS that approximate; served, computed: tokens by such a
+    tier, of all rows and those that ran through the model; layout: held tokens that came with another prompt."""
 
     request: BranchRequest
     path: tuple[int, ...]
@@ -24,6 +26,10 @@ class Ticket:
     error: str | None = None
     failure: BaseException | None = None
     over: bool = False
+    tiers: frozenset[str] = frozenset()
+    served: Counter[str] = field(default_factory=Counter)
+    computed: Counter[str] = field(default_factory=Counter)
+    layout: int = 0
 
     @classmethod
     def of(cls, request: BranchRequest, now: float) -> Ticket:
@@ -43,6 +49,12 @@ class Ticket:
             row.finish = row.finish or "cancelled"
         self.unstarted = []
 
+    def count(self, prefilled: int, tier: str = "") -> None:
+        """Tokens that ran through the model, for a path that this tier approximates if one is named."""
+        self.prefilled += prefilled
+        if tier:
+            self.computed[tier] += prefilled
+
     def result(self, codec: Codec) -> BranchResult:
         if self.error is not None:
             return BranchResult(self.request.id, error=self.error)
@@ -51,8 +63,15 @@ class Ticket:
         usage = Usage(
             generated=sum(len(branch.token_ids) for branch in branches),
             prefilled=self.prefilled,
-            reused={"exact": max(started * (len(self.path) - 1) - self.prefilled, 0)},
+            reused=self._reused(started * (len(self.path) - 1)),
             held=self.held or 0,
             seconds={"prefill": self.prefill_s, "decode": self.decode_s},
         )
         return BranchResult(self.request.id, branches, usage)
+
+    def _reused(self, tokens: int) -> dict[str, int]:
+        """Of the rows' `tokens` path tokens those that were not computed, each under one tier."""
+        others = {tier: max(count - self.computed[tier], 0) for tier, count in self.served.items()}
+        others["layout"] = self.layout
+        exact = max(tokens - self.prefilled - sum(others.values()), 0)
+        return {"exact": exact, **{tier: count for tier, count in others.items() if count}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +13,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from actors.spec import EngineSpec
+from engine.asks.options import Asks
 from search.prompts import INSTRUCTION, SYSTEM
 from search.types import Boundary, ExitRule, Sampling
 
@@ -35,7 +37,9 @@ class Config(BaseModel):
     that may leave verifications out (`search.cgee`); auto is "calibrated" with a record, else off. cgee_record: file
     of a calibration. cgee_audit: share of decisions whose skips are verified all the same, with a record. family: names
     the kind of problems, for calibration records. layer_exit, exit_threshold: CGEE level 2, ends the reading of a
-    question at the layer where its answer stands (`engine.base.LayerExit`).
+    question at the layer where its answer stands (`engine.base.LayerExit`). asks: tiers of KV reuse that approximate,
+    and their bounds (`engine.asks.options.Asks`). merged: whether siblings that say the same become one node, None
+    where the strategy allows it. layout: whether prompts put what varies last, so that branches share their prefix.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
@@ -73,6 +77,9 @@ class Config(BaseModel):
     verify_debias: bool = False
     layer_exit: Literal["none", "paper", "margin"] = "none"
     exit_threshold: float | None = Field(None, ge=0)
+    asks: dict[str, Any] = Field(default_factory=dict)
+    merged: bool | None = None
+    layout: bool = True
     concurrency: int = Field(8, ge=1)
     capacity: int = Field(16, ge=1)
     attempts: int = Field(3, ge=1)
@@ -101,6 +108,7 @@ class Config(BaseModel):
                 re.compile(config.step_regex)
             except re.error as error:
                 raise UsageError(f"config step_regex={config.step_regex!r} is no regular expression: {error}") from None
+        _ = _asks(config.asks)
         if isinstance(values.get("engines"), bool):
             raise UsageError("config engines takes a whole number or 'auto', got a truth value")
         if isinstance(config.engines, int) and config.engines < 1:
@@ -133,6 +141,7 @@ class Config(BaseModel):
             attention=self.attention,
             max_rows=self.max_rows,
             options=tuple(sorted(self.simulated.items())),
+            asks=_asks(self.asks),
         )
 
 
@@ -151,6 +160,17 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(values, Mapping):
         raise UsageError(f"config file {str(path)!r} must hold keys and values, not a {type(values).__name__}")
     return {str(key): value for key, value in values.items()}
+
+
+def _asks(values: Mapping[str, Any]) -> Asks:
+    known = sorted(option.name for option in fields(Asks))
+    for key in values:
+        if key not in known:
+            raise UsageError(f"config asks: {_unknown_key(key, known)}")
+    try:
+        return Asks(**values)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"config asks={dict(values)!r} is not valid: {error}") from None
 
 
 def _unknown_key(key: str, known: list[str]) -> str:

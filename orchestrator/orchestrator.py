@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from actors.dispatcher import Dispatcher
 from actors.spec import EngineSpec
+from engine.asks.options import refused
 from engine.base import Codec
 from orchestrator.cgee import Gates, setting_of, with_known_dtype
 from orchestrator.config import Config, UsageError
@@ -35,6 +36,9 @@ SolveResult = SearchResult
 BudgetLike = Budget | Mapping[str, float] | None
 T = TypeVar("T")
 
+Reuse = tuple[bool | None, Sequence[str] | None]
+"""Whether siblings that say the same are merged, and which ASKS tiers may approximate; None: by default."""
+
 
 class Orchestrator:
     """Solves problems by tree search on engines that live in Ray actors or in this process.
@@ -55,7 +59,7 @@ class Orchestrator:
         if engine is not None and not callable(engine):
             raise UsageError(f"engine takes a function that builds an engine, got {engine!r}; use model= for a name")
         self.spec = self.config.spec if engine is None else EngineSpec(model="factory", factory=engine)
-        self._prompt = ChatPrompt(self.config.system, self.config.instruction)
+        self._prompt = ChatPrompt(self.config.system, self.config.instruction, self.config.layout)
         self._gates = Gates(self.config, lambda: self.setting)
         self._priors: dict[str, float] = {}
         self._pool: Dispatcher | None = None
@@ -162,13 +166,21 @@ class Orchestrator:
         seed: int = 0,
         cgee: str | SkipRule | None = None,
         on_event: EventSink | None = None,
+        asks: Sequence[str] | None = None,
+        merged: bool | None = None,
         **options: Any,
     ) -> _Prepared:
-        """Check everything that can be checked without an engine, then return the searches, not yet started."""
+        """Check everything that can be checked without an engine, then return the searches, not yet started.
+
+        asks: ASKS tiers that may approximate, of those that are on, None for all; merged: as in `Config`. `solve` and
+        its siblings hand both on.
+        """
         self._refuse_own_thread("solve")
         if isinstance(problems, str):
             raise UsageError("several problems are a list of texts, not one text; use solve for one")
         try:
+            if (error := refused(asks, self.spec.asks.tiers)) is not None:
+                raise UsageError(error)
             chosen = _strategy(strategy, options)
             limits = budget if isinstance(budget, Budget) else Budget.from_mapping({} if budget is None else budget)
             checked = [p if isinstance(p, Problem) else Problem(p, kind=self.config.kind) for p in problems]
@@ -177,7 +189,8 @@ class Orchestrator:
             self._check_lengths(checked, chosen)
         except ValueError as error:
             raise UsageError(str(error)) from None
-        return _Prepared(self, checked, chosen, limits, seed, gate, on_event)
+        reuse = (self.config.merged if merged is None else merged, asks)
+        return _Prepared(self, checked, chosen, limits, seed, gate, on_event, reuse)
 
     @property
     def setting(self) -> Setting:
@@ -247,7 +260,13 @@ class Orchestrator:
         return self.spec.codec()
 
     def _search(
-        self, strategy: Strategy, budget: Budget, seed: int, gate: Gate | None, on_event: EventSink | None
+        self,
+        strategy: Strategy,
+        budget: Budget,
+        seed: int,
+        gate: Gate | None,
+        on_event: EventSink | None,
+        reuse: Reuse,
     ) -> TreeSearch:
         return TreeSearch(
             self.pool,
@@ -260,6 +279,8 @@ class Orchestrator:
             capacity=self.config.capacity,
             gate=gate,
             on_event=on_event,
+            merge=reuse[0],
+            tiers=reuse[1],
         )
 
     def _verifier_for(self, strategy: Strategy, pool: Pool) -> Verifier | None:
@@ -339,9 +360,10 @@ class _Prepared:
         seed: int,
         gate: Gate | None,
         on_event: EventSink | None,
+        reuse: Reuse,
     ) -> None:
         self.problems = problems
-        self._search = owner._search(strategy, budget, seed, gate, on_event)
+        self._search = owner._search(strategy, budget, seed, gate, on_event, reuse)
         self._slots = asyncio.Semaphore(owner.config.concurrency)
 
     async def one(self, problem: Problem) -> SolveResult:

@@ -38,6 +38,7 @@ def start_pool(
         attempts=config.attempts,
         rows_per_engine=config.rows_per_engine or (16 if gpus else 2),
         call_timeout_s=config.call_timeout_s,
+        near_roots=bool(spec.asks.tiers),
     )
     return Dispatcher(engines, index, codec, spec.fingerprint, spec.capabilities, options, on_failure), close
 

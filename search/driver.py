@@ -19,6 +19,7 @@ from search.prompts import ChatPrompt
 from search.result import SearchResult
 from search.samples import deduplicate, judged
 from search.scale import Scale
+from search.states import merge_siblings
 from search.strategies.base import Strategy
 from search.tree import Node, SearchTree
 from search.types import Cost, Event, Expansion, Outcome, Problem, Sampling, Verdict
@@ -31,7 +32,9 @@ class TreeSearch:
 
     capacity: orders a strategy may have in flight, a constant so that the tree does not depend on how many engines
     there are. gate: which waves need no verification (CGEE level 1). clock: seconds, injected. on_event: called
-    synchronously with every event.
+    synchronously with every event. merge: whether siblings of equal canonical state become one node (ASKS `merged`);
+    None: where the strategy's `merges` allows it. tiers: ASKS tiers that may approximate; None: those of the engines'
+    configuration.
     """
 
     def __init__(
@@ -48,7 +51,11 @@ class TreeSearch:
         gate: Gate | None = None,
         clock: Callable[[], float] = time.monotonic,
         on_event: EventSink | None = None,
+        merge: bool | None = None,
+        tiers: Sequence[str] | None = None,
     ) -> None:
+        self.merge = bool(getattr(strategy, "merges", True)) if merge is None else merge
+        self.tiers = None if tiers is None else tuple(tiers)
         self.pool = pool
         self.strategy = strategy
         self.verifier = verifier if strategy.judges else None
@@ -102,7 +109,7 @@ class TreeSearch:
             if allowed is None:
                 run.tree.withdraw(order)
             else:
-                wave.append(allowed)
+                wave.append(replace(allowed, tiers=self.tiers))
         return wave
 
     def _single(self, run: _Run, order: Expansion) -> Expansion:
@@ -115,6 +122,8 @@ class TreeSearch:
         outcomes = [deduplicate(outcome) for outcome in await self.pool.expand(wave)]
         for outcome in outcomes:
             run.book(outcome)
+        if self.merge:
+            outcomes = await self._merged(run, outcomes)
         verdicts = await self._verify(run, outcomes)
         scored: list[Node] = []
         for outcome in outcomes:
@@ -129,7 +138,16 @@ class TreeSearch:
         run.spent.expansions += len(wave)
         run.spent.nodes = len(run.tree) - 1
         await self._tidy(run, scored)
-        self._emit(run, "wave", expansions=len(wave), nodes=run.spent.nodes, tokens=run.spent.tokens)
+        counts = {"nodes": run.spent.nodes, "tokens": run.spent.tokens, "merged": run.merged}
+        self._emit(run, "wave", expansions=len(wave), **counts)
+
+    async def _merged(self, run: _Run, outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """One sample for each canonical state among siblings; the KV of the others is freed."""
+        found = [merge_siblings(run.tree, outcome) for outcome in outcomes]
+        run.merged += sum(len(o.samples) - len(kept.samples) for o, (kept, _) in zip(outcomes, found, strict=True))
+        if freed := [context for _, contexts in found for context in contexts]:
+            await self.pool.release(freed)
+        return [kept for kept, _ in found]
 
     async def _tidy(self, run: _Run, scored: Sequence[Node]) -> None:
         """Feed omega to the block index, on the problem's own scale, and free what this wave made useless."""
@@ -232,6 +250,7 @@ class _Run:
         self.errors: list[str] = []
         self.failed = 0
         self.num_released = 0
+        self.merged = 0
         self.scale = Scale()
 
     def book(self, outcome: Outcome) -> None:

@@ -22,12 +22,15 @@ CONTENT_FREE = "N/A"
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """Builds the messages of a problem; an empty `system` sends no system message."""
+    """Builds the messages of a problem; an empty `system` sends no system message. hint_last: ASKS tier `layout`, what
+    varies between branches comes last; without it the hint opens the user's message."""
 
     system: str = SYSTEM
     instruction: str = INSTRUCTION
+    hint_last: bool = True
 
     def messages(self, problem: Problem, hint: str = "") -> list[dict[str, str]]:
-        parts = [problem.text.strip(), self.instruction, hint]
+        stable = [problem.text.strip(), self.instruction]
+        parts = [*stable, hint] if self.hint_last else [hint, *stable]
         user = {"role": "user", "content": "\n\n".join(part for part in parts if part)}
         return [{"role": "system", "content": self.system}, user] if self.system else [user]

@@ -91,6 +91,8 @@ class Expansion:
     first_sample: int = 0
     deadline_s: float | None = None
     hint: str = ""
+    tiers: tuple[str, ...] | None = None
+    """ASKS tiers that may approximate its KV; None: those of the engines' configuration."""
 
     def clipped(self, n: int, max_tokens: int) -> Expansion:
         """The same order with fewer samples or tokens."""

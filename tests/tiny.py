@@ -9,6 +9,7 @@ CHAT = (
 
 
 def save_tiny_llama(folder: Path, seed: int = 0, **changes: object) -> Path:
+    """changes: of its configuration."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 

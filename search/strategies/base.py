@@ -53,6 +53,8 @@ class TreeStrategy:
     judges: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset()
     compares: ClassVar[Compares] = "tree"
+    merges: ClassVar[bool] = True
+    """Whether siblings of equal canonical state may become one node (off where samples are counted one by one)."""
     hints: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

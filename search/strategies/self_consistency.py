@@ -23,6 +23,7 @@ class SelfConsistency(TreeStrategy):
 
     name: ClassVar[str] = "self_consistency"
     judges: ClassVar[bool] = False
+    merges: ClassVar[bool] = False
     samples: int = 8
     wave: int = 4
     stop_at: float = 0.95

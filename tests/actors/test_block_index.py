@@ -38,7 +38,7 @@ def test_adds_and_drops_of_two_holders(index):
     assert index.holders(b"x") == {"a", "b"} and index.holders(b"y") == {"b"}
     index.apply(batch(1, drop(b"x"), drop(b"unknown")))
     assert index.holders(b"x") == {"b"}
-    assert index.stats() == {"segments": 2, "entries": 2, "holders": 2, "scored": 0}
+    assert index.stats() == {"segments": 2, "entries": 2, "holders": 2, "scored": 0, "signatures": 0}
 
 
 def test_held_is_the_longest_prefix_of_that_actor(index):

@@ -16,6 +16,7 @@ KEYS = st.binary(min_size=0, max_size=16)
 EVENTS = st.one_of(
     st.builds(KVEvent, st.just("add"), KEYS, KEYS, st.integers(1, 1 << 31)),
     st.builds(KVEvent, st.just("drop"), KEYS),
+    st.builds(KVEvent, st.just("sign"), KEYS, signature=st.binary(max_size=messages.MAX_SIGNATURE)),
 )
 BATCHES = st.builds(
     EventBatch,
@@ -64,14 +65,15 @@ def test_well_formed_msgpack_of_another_shape_is_refused(value):
         unpack(msgpack.packb(value))
 
 
-GOOD = [1, "e", 5, 0, 1.5, [["+", b"k", b"p", 3], ["-", b"k"]]]
+GOOD = [2, "e", 5, 0, 1.5, [["+", b"k", b"p", 3], ["s", b"k", b"sig"], ["-", b"k"]]]
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        (0, 2),
-        (0, "1"),
+        (0, 1),
+        (0, 3),
+        (0, "2"),
         (1, b"e"),
         (1, None),
         (2, "5"),
@@ -88,6 +90,10 @@ GOOD = [1, "e", 5, 0, 1.5, [["+", b"k", b"p", 3], ["-", b"k"]]]
         (5, [["+", "k", b"p", 3]]),
         (5, [["-", b"k", b"p"]]),
         (5, [["-", b"k"], ["="]]),
+        (5, [["s", b"k"]]),
+        (5, [["s", b"k", "text"]]),
+        (5, [["s", "k", b"sig"]]),
+        (5, [["s", b"k", b"x" * 513]]),
         (5, [["*", b"k"]]),
         (5, [[]]),
         (5, [None]),

@@ -1,0 +1,80 @@
+"""Signatures of roots: near prompts have near sketches, and a new tree goes where a near root is held."""
+
+from actors.block_index import BlockIndex
+from actors.messages import EventBatch
+from actors.placement import Branch, Load
+from actors.rsbcm import RSBCM, Assignment
+from engine.base import KVEvent
+from engine.sketch import SKETCH_BYTES, nearness, sketch
+
+TEMPLATE = list(range(500, 580))
+PROBLEM, OTHER = list(range(1000, 1080)), list(range(2000, 2080))
+HINTED = [*TEMPLATE, 7, 8, 9, *PROBLEM]
+
+
+def add(index, actor, key, prompt, seq=0):
+    events = (KVEvent("add", key, b"", len(prompt)), KVEvent("sign", key, signature=sketch(prompt)))
+    return index.apply(EventBatch(actor, 1, seq, 0.0, events))
+
+
+def wave(tree, prompt, loads, signed=True):
+    branch = Branch(tree, (tree.encode(),), (len(prompt),), 2, 16)
+    return Assignment(tree, (branch,), loads, 2, sketch(prompt) if signed else b"")
+
+
+def test_sketches_are_small_repeatable_and_about_the_common_trigrams():
+    assert len(sketch(PROBLEM)) == SKETCH_BYTES and sketch(PROBLEM) == sketch(list(PROBLEM))
+    assert nearness(sketch(TEMPLATE + PROBLEM), sketch(HINTED)) > 0.85
+    assert 0.25 < nearness(sketch(TEMPLATE + PROBLEM), sketch(TEMPLATE + OTHER)) < 0.7
+    assert abs(nearness(sketch(PROBLEM), sketch(OTHER))) < 0.35
+    assert sketch([1, 2]) == b"" and nearness(b"", b"") == 0.0 and nearness(b"a", b"ab") == 0.0
+
+
+def test_a_new_tree_goes_to_the_engine_with_a_near_root_and_it_is_no_hit():
+    rsbcm = RSBCM()
+    loads = {name: Load() for name in ("a", "b", "c")}
+    add(rsbcm.index, "a", b"1", TEMPLATE + OTHER)
+    add(rsbcm.index, "c", b"2", TEMPLATE + PROBLEM)
+    near = rsbcm.assign(wave("t", HINTED, loads))[0]
+    assert (near.actor, near.predicted_hit) == ("c", 0)
+    assert rsbcm.stats()["semantic_home"] == 1
+    plain = rsbcm.assign(wave("u", HINTED, loads, signed=False))[0]
+    assert plain.actor != "c" and rsbcm.stats()["semantic_home"] == 1
+
+
+def test_only_another_template_mate_is_no_near_root():
+    rsbcm = RSBCM()
+    loads = {name: Load() for name in ("a", "b")}
+    add(rsbcm.index, "b", b"1", TEMPLATE + OTHER)
+    assert rsbcm.assign(wave("t", TEMPLATE + PROBLEM, loads))[0].actor == "a"
+    assert rsbcm.stats()["semantic_home"] == 0
+
+
+def test_a_busy_engine_is_no_home_however_near():
+    rsbcm = RSBCM()
+    add(rsbcm.index, "b", b"1", TEMPLATE + PROBLEM)
+    loads = {"a": Load(), "b": Load(rows=2)}
+    assert rsbcm.assign(wave("t", HINTED, loads))[0].actor == "a"
+    assert rsbcm.stats()["semantic_home"] == 0
+
+
+def test_a_tree_that_has_a_home_keeps_it():
+    rsbcm = RSBCM()
+    loads = {name: Load() for name in ("a", "b")}
+    first = rsbcm.assign(wave("t", HINTED, loads))[0].actor
+    add(rsbcm.index, "b" if first == "a" else "a", b"1", TEMPLATE + PROBLEM)
+    assert rsbcm.assign(wave("t", HINTED, loads))[0].actor == first
+
+
+def test_signatures_go_with_their_keys():
+    index = BlockIndex()
+    add(index, "a", b"1", PROBLEM)
+    assert index.nearest(sketch(PROBLEM), ["a"], 0.9) == "a"
+    assert index.nearest(sketch(PROBLEM), ["b"], 0.9) is None
+    index.apply(EventBatch("a", 1, 1, 0.0, (KVEvent("drop", b"1"),)))
+    assert index.nearest(sketch(PROBLEM), ["a"], 0.9) is None
+    index.apply(EventBatch("a", 1, 2, 0.0, (KVEvent("sign", b"9", signature=sketch(PROBLEM)),)))
+    assert index.stats()["signatures"] == 0
+    add(index, "a", b"1", PROBLEM, seq=3)
+    index.apply(EventBatch("a", 1, 4, 0.0, (), snapshot=True))
+    assert index.stats()["signatures"] == 0
