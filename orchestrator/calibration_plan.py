@@ -40,6 +40,7 @@ class Plan:
         if taken := [key for key in _OURS if key in values]:
             raise UsageError(f"calibrate sets {', '.join(taken)} itself; see --branches and --max-tokens")
         steps = {"step_delimiter": None, "step_regex": None, "step_tokens": None, "max_step_tokens": self.max_tokens}
+        steps |= {"merged": False}
         config = Config.create(**{**values, **steps})
         if config.verifier == "none":
             raise UsageError("calibrate compares with full verification: verifier 'none' verifies nothing")

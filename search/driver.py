@@ -244,7 +244,7 @@ class _Run:
         self.started = search.clock()
         self.spent = Spent()
         self.cost = Cost()
-        self.skipping = Skipping(search.gate, search.strategy, partial(search._tell, self))
+        self.skipping = Skipping(search.gate, search.strategy, search.merge, partial(search._tell, self))
         self.engines: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
         self.warnings: list[str] = []
         self.errors: list[str] = []

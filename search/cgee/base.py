@@ -36,7 +36,8 @@ class Draw:
     """How the branches of a wave were drawn: a calibration holds for waves drawn alike.
 
     branches: samples asked for (B), equal and blank ones included. depth: of the nodes they continue. whole: drawn to
-    the model's end, without step boundaries. hints: prompt variants other than the plain prompt.
+    the model's end, without step boundaries. hints: prompt variants other than the plain prompt. merged: siblings that
+    say the same were made one.
     """
 
     branches: int
@@ -46,9 +47,10 @@ class Draw:
     max_tokens: int
     whole: bool
     hints: int = 0
+    merged: bool = False
 
     @classmethod
-    def of(cls, orders: Sequence[Expansion]) -> Draw | None:
+    def of(cls, orders: Sequence[Expansion], merged: bool = False) -> Draw | None:
         """The draw of a wave's orders; None if they differ in depth or sampling."""
         depths = {order.node_id.count(".") for order in orders}
         samplings = {order.sampling for order in orders}
@@ -58,7 +60,7 @@ class Draw:
         whole = sampling.boundary == Boundary.none() and not sampling.stop
         hints = len({order.hint for order in orders} - {""})
         branches = sum(order.n for order in orders)
-        return cls(branches, depth, sampling.temperature, sampling.top_p, sampling.max_tokens, whole, hints)
+        return cls(branches, depth, sampling.temperature, sampling.top_p, sampling.max_tokens, whole, hints, merged)
 
 
 @dataclass(frozen=True)

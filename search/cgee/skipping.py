@@ -22,10 +22,11 @@ class Tell(Protocol):
 class Skipping:
     """The gate's rulings on one search. gate None: everything is verified."""
 
-    def __init__(self, gate: Gate | None, strategy: Strategy, tell: Tell) -> None:
+    def __init__(self, gate: Gate | None, strategy: Strategy, merged: bool, tell: Tell) -> None:
         self.report = SkipReport()
         self._gate = gate
         self._strategy = strategy
+        self._merged = merged
         self._tell = tell
         self._wave: Wave | None = None
         self._ruling = Ruling()
@@ -43,7 +44,7 @@ class Skipping:
         """One verdict a candidate that stands in for the verifier's; [] if the wave must be verified."""
         if self._gate is None:
             return []
-        self._wave = wave_of(tree, outcomes)
+        self._wave = wave_of(tree, outcomes, self._merged)
         self._ruling = self._gate.consult(self._wave)
         skip = self._ruling.skip
         if self._ruling.foreign:
@@ -96,7 +97,7 @@ def tokens_to_score(verifier: Verifier, batch: Sequence[Candidate]) -> int:
     return int(price(batch)) if callable(price) else 0
 
 
-def wave_of(tree: SearchTree, outcomes: Sequence[Outcome]) -> Wave:
+def wave_of(tree: SearchTree, outcomes: Sequence[Outcome], merged: bool) -> Wave:
     """The wave these outcomes bring, one contender a sample with text, in their order; not yet told to the tree."""
     contenders: list[Contender] = []
     for outcome in outcomes:
@@ -115,7 +116,7 @@ def wave_of(tree: SearchTree, outcomes: Sequence[Outcome]) -> Wave:
             if not sample.blank
         )
     finished = tuple(contender_of(tree, node) for node in tree.complete())
-    draw = Draw.of([tree.asked[outcome.expansion_id] for outcome in outcomes])
+    draw = Draw.of([tree.asked[outcome.expansion_id] for outcome in outcomes], merged)
     return Wave(f"{tree.seed}/{outcomes[0].expansion_id}", tuple(contenders), finished, draw)
 
 

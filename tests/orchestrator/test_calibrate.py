@@ -74,7 +74,7 @@ def test_a_calibration_from_problems_to_a_search_that_skips(capsys, data: Path):
     assert record.skips > 0
 
     world = {"depth": 3, "p_step": 0.8, "judge_noise": 0.45}
-    whole = {"step_delimiter": None, "max_step_tokens": 256}
+    whole = {"step_delimiter": None, "max_step_tokens": 256, "merged": False}
     with Orchestrator(
         model="simulated", runtime="inline", simulated=world, cgee_record=str(path), cgee_audit=0, **whole
     ) as orchestrator:

@@ -20,7 +20,7 @@ from search.types import Event
 from tests.search.records import record
 
 INLINE = {"model": "simulated", "runtime": "inline"}
-WHOLE = {"step_delimiter": None, "max_step_tokens": 256}
+WHOLE = {"step_delimiter": None, "max_step_tokens": 256, "merged": False}
 ONE_WAVE = {"k": 8, "b": 1, "max_depth": 1}
 ALWAYS = {"agree_at": 0.51}
 

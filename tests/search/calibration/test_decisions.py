@@ -60,7 +60,7 @@ def test_a_decision_is_made_of_a_searchs_first_wave(lab) -> None:
 
     engine = ScriptedEngine(script, judge=lambda path, q: 0.8 if "5" in path[-1] else 0.4)
     problem = Problem("What is 2 + 2?", reference="#### 4")
-    found = lab(engine).solve("tot", problem, options={"k": 3, "b": 1, "max_depth": 1})
+    found = lab(engine).solve("tot", problem, options={"k": 3, "b": 1, "max_depth": 1}, merge=False)
     decision = decide(found)
     assert [b.answer for b in decision.branches] == ["4", "5", "4.0"]
     assert [b.group for b in decision.branches] == [0, 1, 0]
