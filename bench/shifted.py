@@ -86,6 +86,18 @@ def measure(options: argparse.Namespace, tell: Callable[[str], None]) -> list[di
     return rows
 
 
+def audited(options: argparse.Namespace) -> dict[str, Any]:
+    """What the audit of one engine finds when every reuse of the default repair is audited."""
+    engine = LocalEngine.load(
+        options.model, dtype="float32", device="cpu", threads=options.threads, asks=Asks(shifted=True, audit=1.0)
+    )
+    lines = Path(options.data).read_text(encoding="utf-8").splitlines()
+    for line in lines[: options.problems]:
+        for prompt in prompts(engine, json.loads(line)["question"]):
+            _expand(engine, prompt, 1)
+    return {key: value for key, value in engine.stats().items() if key.startswith("shifted_")}
+
+
 def _row(exact: LocalEngine, found: list[Case], expected: list[Tensor], asks: Asks) -> dict[str, Any]:
     kl: list[float] = []
     first_kl: list[float] = []
@@ -137,8 +149,12 @@ def main() -> None:
     parser.add_argument("--problems", type=int, default=20)
     parser.add_argument("--tokens", type=int, default=16, help="positions compared behind each prompt")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--audit", action="store_true", help="only audit every reuse of the default repair")
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
     options = parser.parse_args()
+    if options.audit:
+        print(json.dumps({"audit": audited(options), "config": {**environment(), **vars(options)}}))
+        return
     rows = measure(options, lambda text: None if options.json else print(text, flush=True))
     for row in rows:
         print(

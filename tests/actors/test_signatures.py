@@ -1,11 +1,23 @@
 """Signatures of roots: near prompts have near sketches, and a new tree goes where a near root is held."""
 
+import asyncio
+
+import pytest
+
 from actors.block_index import BlockIndex
+from actors.dispatcher import Dispatcher, PoolOptions
+from actors.handles import InlineEngine, InlineIndex
 from actors.messages import EventBatch
 from actors.placement import Branch, Load
 from actors.rsbcm import RSBCM, Assignment
 from engine.base import KVEvent
+from engine.scripted import ScriptedEngine
 from engine.sketch import SKETCH_BYTES, nearness, sketch
+from engine.tokenizer import ByteCodec
+from search.driver import TreeSearch
+from search.prompts import ChatPrompt
+from search.strategies import registry
+from search.types import Problem
 
 TEMPLATE = list(range(500, 580))
 PROBLEM, OTHER = list(range(1000, 1080)), list(range(2000, 2080))
@@ -78,3 +90,23 @@ def test_signatures_go_with_their_keys():
     add(index, "a", b"1", PROBLEM, seq=3)
     index.apply(EventBatch("a", 1, 4, 0.0, (), snapshot=True))
     assert index.stats()["signatures"] == 0
+
+
+@pytest.mark.parametrize(("near_roots", "engine"), [(True, "engine-1"), (False, "engine-0")])
+def test_the_dispatcher_signs_new_trees_only_where_that_is_of_use(near_roots, engine):
+    engines = [ScriptedEngine(lambda path, served: "Answer: 42") for _ in range(2)]
+    rsbcm = RSBCM()
+    pool = Dispatcher(
+        [InlineEngine(f"engine-{i}", lambda e=e: e, rsbcm) for i, e in enumerate(engines)],
+        InlineIndex(rsbcm),
+        ByteCodec(),
+        "factory",
+        engines[0].capabilities,
+        PoolOptions(near_roots=near_roots),
+    )
+    problem = Problem("A bakery bakes 7 trays of 12 rolls. How many rolls are that?")
+    add(rsbcm.index, "engine-1", b"1", pool.encode(ChatPrompt().messages(problem, "Be quick.")))
+    found = asyncio.run(TreeSearch(pool, registry.create("greedy")).run(problem))
+    assert set(found.engines) == {engine}
+    assert rsbcm.stats()["semantic_home"] == int(near_roots)
+    assert found.cost.predicted_hit == 0
