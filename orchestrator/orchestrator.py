@@ -17,6 +17,7 @@ from engine.base import Codec
 from orchestrator.cgee import Gates, setting_of, with_known_dtype
 from orchestrator.config import Config, UsageError
 from orchestrator.pool import start_pool
+from orchestrator.prepare import NoPool, Prepared, as_strategy, as_verifier, drain, outcome_of
 from search.budget import Budget
 from search.calibration.record import Setting
 from search.cgee.base import SkipRule
@@ -25,10 +26,9 @@ from search.driver import EventSink, TreeSearch, validate
 from search.ports import Pool, Verifier
 from search.prompts import ChatPrompt
 from search.result import SearchResult
-from search.strategies import registry
 from search.strategies.base import Strategy
 from search.types import Event, Problem
-from search.verifiers.function import Confidence, FunctionVerifier
+from search.verifiers.function import Confidence
 from search.verifiers.self_evaluation import SelfEvaluation
 
 SolveResult = SearchResult
@@ -51,7 +51,7 @@ class Orchestrator:
         named = verifier if isinstance(verifier, str) else "none"
         config = Config.create(verifier=named, **options)
         self.config = with_known_dtype(config) if config.cgee_record is not None and engine is None else config
-        self._verifier = _own_verifier(verifier)
+        self._verifier = as_verifier(verifier)
         if engine is not None and not callable(engine):
             raise UsageError(f"engine takes a function that builds an engine, got {engine!r}; use model= for a name")
         self.spec = self.config.spec if engine is None else EngineSpec(model="factory", factory=engine)
@@ -149,8 +149,8 @@ class Orchestrator:
         events: queue.SimpleQueue[Event | SolveResult | BaseException] = queue.SimpleQueue()
         search = self.prepare([problem], strategy, budget=budget, seed=seed, cgee=cgee, on_event=events.put, **options)
         future = self._submit(search.one(search.problems[0]))
-        future.add_done_callback(lambda f: events.put(_outcome(f)))
-        return _drain(events, future)
+        future.add_done_callback(lambda f: events.put(outcome_of(f)))
+        return drain(events, future)
 
     def prepare(
         self,
@@ -162,21 +162,22 @@ class Orchestrator:
         cgee: str | SkipRule | None = None,
         on_event: EventSink | None = None,
         **options: Any,
-    ) -> _Prepared:
+    ) -> Prepared:
         """Check everything that can be checked without an engine, then return the searches, not yet started."""
         self._refuse_own_thread("solve")
         if isinstance(problems, str):
             raise UsageError("several problems are a list of texts, not one text; use solve for one")
         try:
-            chosen = _strategy(strategy, options)
+            chosen = as_strategy(strategy, options)
             limits = budget if isinstance(budget, Budget) else Budget.from_mapping({} if budget is None else budget)
             checked = [p if isinstance(p, Problem) else Problem(p, kind=self.config.kind) for p in problems]
             gate = self._gates.gate(cgee)
-            validate(self.spec.capabilities, chosen, self._verifier_for(chosen, _NoPool()), gate)
+            validate(self.spec.capabilities, chosen, self._verifier_for(chosen, NoPool()), gate)
             self._check_lengths(checked, chosen)
         except ValueError as error:
             raise UsageError(str(error)) from None
-        return _Prepared(self, checked, chosen, limits, seed, gate, on_event)
+        search = self._search(chosen, limits, seed, gate, on_event)
+        return Prepared(checked, search, self.config.concurrency)
 
     @property
     def setting(self) -> Setting:
@@ -312,81 +313,3 @@ class Orchestrator:
     def _refuse_own_thread(self, what: str) -> None:
         if threading.current_thread() is self._thread:
             raise RuntimeError(f"{what} cannot be called from an event callback: it would wait for itself")
-
-
-class _Prepared:
-    """Checked problems with the search to run on each."""
-
-    def __init__(
-        self,
-        owner: Orchestrator,
-        problems: Sequence[Problem],
-        strategy: Strategy,
-        budget: Budget,
-        seed: int,
-        gate: Gate | None,
-        on_event: EventSink | None,
-    ) -> None:
-        self.problems = problems
-        self._search = owner._search(strategy, budget, seed, gate, on_event)
-        self._slots = asyncio.Semaphore(owner.config.concurrency)
-
-    async def one(self, problem: Problem) -> SolveResult:
-        """A search that breaks (a strategy or callback of the user's that raises) is a failed result."""
-        async with self._slots:
-            try:
-                return await self._search.run(problem)
-            except (Exception, SystemExit, KeyboardInterrupt) as error:
-                return self._search.broken(problem, error)
-
-
-class _NoPool:
-    """Stands in for the pool while capabilities are checked; nothing is called on it."""
-
-    def __getattr__(self, name: str) -> Any:
-        raise RuntimeError("engines are not started yet")
-
-
-def _strategy(strategy: str | Strategy, options: Mapping[str, Any]) -> Strategy:
-    """A strategy by name with options, or an object of the user's that has its own."""
-    if isinstance(strategy, str):
-        return registry.create(strategy, **options)
-    if options:
-        raise ValueError(f"options {sorted(options)} go with a strategy's name; a strategy object has its own")
-    missing = [name for name in ("name", "ask", "tell", "answer", "judges", "needs") if not hasattr(strategy, name)]
-    if isinstance(strategy, type) or missing:
-        raise ValueError(f"strategy must be a name or a strategy object, got {strategy!r}; names: {registry.names()}")
-    return strategy
-
-
-def _own_verifier(verifier: Any) -> Verifier | None:
-    """A verifier object from what the user gave; None for a name (the configuration knows it) or None."""
-    if verifier is None or isinstance(verifier, str):
-        return None
-    if hasattr(verifier, "score") and hasattr(verifier, "needs"):
-        own: Verifier = verifier
-        return own
-    if callable(verifier):
-        return FunctionVerifier(verifier)
-    raise UsageError(f"verifier takes a name, a callable (problem, text) -> score, or a Verifier, got {verifier!r}")
-
-
-def _outcome(future: Future[SolveResult]) -> SolveResult | BaseException:
-    if future.cancelled():
-        return RuntimeError("the orchestrator was closed while it was solving")
-    return future.exception() or future.result()
-
-
-def _drain(
-    events: queue.SimpleQueue[Event | SolveResult | BaseException], future: Future[SolveResult]
-) -> Iterator[Event | SolveResult]:
-    try:
-        while True:
-            item = events.get()
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-            if isinstance(item, SearchResult):
-                return
-    finally:
-        future.cancel()
