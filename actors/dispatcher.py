@@ -79,6 +79,8 @@ class Dispatcher:
         self.capabilities = capabilities
         self.options = options or PoolOptions()
         self.on_failure = on_failure or (lambda engine, reason: None)
+        self.on_call: Callable[[str, bool], None] = lambda engine, begins: None
+        """Called when a call to an engine begins (True) and when it ends, however it ends."""
         self._fingerprint = fingerprint
         self._local = LocalView()
         self._sent: set[asyncio.Task[None]] = set()
@@ -250,6 +252,7 @@ class Dispatcher:
 
     async def _on(self, name: str, call: Coroutine[Any, Any, list[R]]) -> list[R] | str:
         """What the engine returns, or why it does not."""
+        self.on_call(name, True)
         try:
             found: list[R] = await self.fleet.timed(name, call, self.options.call_timeout_s)
             return found
@@ -259,6 +262,8 @@ class Dispatcher:
         except EngineFailedError as error:
             self.on_failure(name, str(error))
             return str(error)
+        finally:
+            self.on_call(name, False)
 
     async def _forget(self, name: str) -> None:
         """An engine went down, and with it all it held."""

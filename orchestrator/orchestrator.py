@@ -8,8 +8,9 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from functools import cached_property
+from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from actors.dispatcher import Dispatcher
 from actors.spec import EngineSpec
@@ -17,11 +18,10 @@ from engine.base import Codec
 from orchestrator.cgee import Gates, setting_of, with_known_dtype
 from orchestrator.config import Config, UsageError
 from orchestrator.pool import start_pool
-from orchestrator.prepare import NoPool, Prepared, as_strategy, as_verifier, drain, outcome_of
+from orchestrator.prepare import Checked, NoPool, Prepared, as_strategy, as_verifier, drain, outcome_of
 from search.budget import Budget
 from search.calibration.record import Setting
 from search.cgee.base import SkipRule
-from search.cgee.gate import Gate
 from search.driver import EventSink, TreeSearch, validate
 from search.ports import Pool, Verifier
 from search.prompts import ChatPrompt
@@ -30,6 +30,11 @@ from search.strategies.base import Strategy
 from search.types import Event, Problem
 from search.verifiers.function import Confidence
 from search.verifiers.self_evaluation import SelfEvaluation
+
+if TYPE_CHECKING:
+    from orchestrator.batch.job import JobOptions
+    from orchestrator.batch.stop import Stop
+    from orchestrator.batch.summary import BatchSummary
 
 SolveResult = SearchResult
 BudgetLike = Budget | Mapping[str, float] | None
@@ -152,6 +157,32 @@ class Orchestrator:
         future.add_done_callback(lambda f: events.put(outcome_of(f)))
         return drain(events, future)
 
+    def run_batch(
+        self,
+        source: str | Path,
+        out: str | Path,
+        strategy: str | Strategy = "tot",
+        *,
+        budget: BudgetLike = None,
+        seed: int = 0,
+        cgee: str | None = None,
+        job: JobOptions | None = None,
+        stop: Stop | None = None,
+        on_event: EventSink | None = None,
+        **options: Any,
+    ) -> BatchSummary:
+        """Solve every row of a file (or of files, by a pattern) into the folder `out`; see docs/batch.md.
+
+        The same call again goes on where it was ended, even killed. The budget holds for each problem. stop: pauses the
+        job behind the waves under way, from any thread. UsageError before anything runs; OSError when the disk is full.
+        """
+        from orchestrator.batch.job import Job, JobOptions
+        from orchestrator.batch.stop import Stop
+
+        checked = self._check([], strategy, budget, seed, cgee, options)
+        work = Job(self, str(source), Path(out), checked, cgee, job or JobOptions(), stop or Stop(), on_event)
+        return self._run(work.run(work.begin()))
+
     def prepare(
         self,
         problems: Sequence[str | Problem],
@@ -164,6 +195,18 @@ class Orchestrator:
         **options: Any,
     ) -> Prepared:
         """Check everything that can be checked without an engine, then return the searches, not yet started."""
+        checked = self._check(problems, strategy, budget, seed, cgee, options)
+        return Prepared(checked.problems, self.search(checked, on_event), self.config.concurrency)
+
+    def _check(
+        self,
+        problems: Sequence[str | Problem],
+        strategy: str | Strategy,
+        budget: BudgetLike,
+        seed: int,
+        cgee: str | SkipRule | None,
+        options: Mapping[str, Any],
+    ) -> Checked:
         self._refuse_own_thread("solve")
         if isinstance(problems, str):
             raise UsageError("several problems are a list of texts, not one text; use solve for one")
@@ -173,11 +216,10 @@ class Orchestrator:
             checked = [p if isinstance(p, Problem) else Problem(p, kind=self.config.kind) for p in problems]
             gate = self._gates.gate(cgee)
             validate(self.spec.capabilities, chosen, self._verifier_for(chosen, NoPool()), gate)
-            self._check_lengths(checked, chosen)
+            self.check_lengths(checked, chosen)
         except ValueError as error:
             raise UsageError(str(error)) from None
-        search = self._search(chosen, limits, seed, gate, on_event)
-        return Prepared(checked, search, self.config.concurrency)
+        return Checked(checked, chosen, limits, seed, gate)
 
     @property
     def setting(self) -> Setting:
@@ -246,19 +288,18 @@ class Orchestrator:
     def _codec(self) -> Codec:
         return self.spec.codec()
 
-    def _search(
-        self, strategy: Strategy, budget: Budget, seed: int, gate: Gate | None, on_event: EventSink | None
-    ) -> TreeSearch:
+    def search(self, checked: Checked, on_event: EventSink | None) -> TreeSearch:
+        """The search of a checked call, on the engines, which are started if need be."""
         return TreeSearch(
             self.pool,
-            strategy,
-            self._verifier_for(strategy, self.pool),
+            checked.strategy,
+            self._verifier_for(checked.strategy, self.pool),
             prompt=self._prompt,
             sampling=self.config.sampling,
-            budget=budget,
-            seed=seed,
+            budget=checked.budget,
+            seed=checked.seed,
             capacity=self.config.capacity,
-            gate=gate,
+            gate=checked.gate,
             on_event=on_event,
         )
 
@@ -270,8 +311,8 @@ class Orchestrator:
         named: dict[str, Verifier | None] = {"self_evaluation": SelfEvaluation(pool), "confidence": Confidence()}
         return named.get(self.config.verifier)
 
-    def _check_lengths(self, problems: Sequence[Problem], strategy: Strategy) -> None:
-        """The prompt and one step must fit into the model's context."""
+    def check_lengths(self, problems: Sequence[Problem], strategy: Strategy) -> None:
+        """The prompt and one step must fit into the model's context; UsageError otherwise."""
         for problem in problems:
             for hint in strategy.hints or ("",):
                 tokens = len(self._codec.encode(self._codec.render(self._prompt.messages(problem, hint))))

@@ -6,9 +6,12 @@ import asyncio
 import queue
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.config import UsageError
+from search.budget import Budget
+from search.cgee.gate import Gate
 from search.driver import TreeSearch
 from search.ports import Verifier
 from search.result import SearchResult
@@ -16,6 +19,17 @@ from search.strategies import registry
 from search.strategies.base import Strategy
 from search.types import Event, Problem
 from search.verifiers.function import FunctionVerifier
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a call asks for, found sound without an engine."""
+
+    problems: Sequence[Problem]
+    strategy: Strategy
+    budget: Budget
+    seed: int
+    gate: Gate | None
 
 
 class Prepared:

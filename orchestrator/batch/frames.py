@@ -50,7 +50,8 @@ def read_frames(path: Path) -> Frames:
         if MAGIC.startswith(data):
             return Frames((), 0, torn=bool(data))
         raise NotAJournalError(f"{str(path)!r} is not a journal: it begins with {data[: len(MAGIC)]!r}")
-    payloads, at = [], len(MAGIC)
+    payloads: list[bytes] = []
+    at = len(MAGIC)
     while at < len(data):
         payload = _next(data, at)
         if not isinstance(payload, bytes):

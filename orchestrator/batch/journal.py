@@ -1,7 +1,7 @@
 """Journal of one problem: a header, its waves in told order, and the result once it is there. Synced after each wave.
 
-A torn last record is cut off. Behind a damaged record nothing can be replayed: what is whole before it is kept, the file
-as it was is put aside under `.damaged`, and `damage` says so. No pickle; records are parsed with size bounds.
+A torn last record is cut off. Behind a damaged record nothing can be replayed: what is whole before it is kept, the
+file as it was is put aside under `.damaged`, and `damage` says so. No pickle; records are parsed with size bounds.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ from search.types import Problem
 from search.wave_log import WaveRecord
 
 SCHEMA = 1
+
+
+class StorageError(OSError):
+    """The disk is full, or a file of the run cannot be written."""
 
 
 class JournalError(ValueError):
@@ -87,6 +91,12 @@ class Journal:
         self._waves, self.finish, self._size = (), None, 0
 
     def _write(self, record: Mapping[str, Any]) -> None:
+        try:
+            self._append(record)
+        except OSError as error:
+            raise StorageError(error.errno, f"cannot write {str(self.path)!r}: {error.strerror}") from None
+
+    def _append(self, record: Mapping[str, Any]) -> None:
         records = [pack(record)]
         if self._size == 0:
             self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgpack
 
@@ -12,6 +12,7 @@ from search.cgee.base import SkipReport
 from search.types import Cost, Outcome, Problem, Sample, Verdict
 from search.wave_log import WaveRecord
 
+T = TypeVar("T")
 _MAX_ITEMS = 1 << 22
 """Most elements of one array or map, and most nested token ids of one record."""
 
@@ -82,18 +83,14 @@ def _cost(plain: Any) -> Cost:
     return _build(Cost, plain)
 
 
-def _build(kind: Callable[..., Any], plain: Any, **parts: Callable[[Any], Any]) -> Any:
+def _build(kind: type[T], plain: Any, **parts: Callable[[Any], Any]) -> T:
     """An object of `kind` from a map of its fields; parts: readers of fields that are not plain."""
     if not isinstance(plain, dict):
-        raise BadRecordError(f"a {_name(kind)} is a map, not a {type(plain).__name__}")
+        raise BadRecordError(f"a {kind.__name__} is a map, not a {type(plain).__name__}")
     try:
         return kind(**{key: parts[key](item) if key in parts else item for key, item in plain.items()})
     except (TypeError, ValueError) as error:
-        raise BadRecordError(f"not a {_name(kind)}: {error}") from None
-
-
-def _name(kind: Callable[..., Any]) -> str:
-    return getattr(kind, "__name__", "value")
+        raise BadRecordError(f"not a {kind.__name__}: {error}") from None
 
 
 def _default(field: Field[Any]) -> Any:
