@@ -99,10 +99,10 @@ def _run(
 
     progress = JobProgress(job.name or strategy)
     # Ray prints messages of its own on standard output, which belongs to the summary.
-    with contextlib.redirect_stdout(sys.stderr), Orchestrator(**values) as orchestrator, _signals() as stop:
-        with contextlib.nullcontext() if quiet else progress:
-            sink = None if quiet else progress.on_event
-            return orchestrator.run_batch(source, out, strategy, job=job, stop=stop, on_event=sink, **call)
+    shown = contextlib.nullcontext() if quiet else progress
+    with contextlib.redirect_stdout(sys.stderr), Orchestrator(**values) as orchestrator, _signals() as stop, shown:
+        sink = None if quiet else progress.on_event
+        return orchestrator.run_batch(source, out, strategy, job=job, stop=stop, on_event=sink, **call)
 
 
 def exit_code(summary: BatchSummary) -> int:

@@ -221,6 +221,8 @@ class Job:
 
     def _close(self) -> BatchSummary:
         idle = self.activity.idle_share()
+        if self.stop.reason is None:
+            self.tally.total = sum(self.tally.counts[name] for name in ("done", "failed", "skipped"))
         summary = BatchSummary.of(self.results, self.tally, idle, self.stop.reason)
         self.orchestrator.pool.on_call = lambda engine, begins: None
         self.results.close()

@@ -1,4 +1,4 @@
-"""The `status` command: where the runs of a folder are, from their events alone, from any shell that sees the folder."""
+"""The `status` command: where the runs of a folder are, from their events alone, in any shell that sees it."""
 
 from __future__ import annotations
 
