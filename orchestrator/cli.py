@@ -16,6 +16,7 @@ from orchestrator.batch.command import run
 from orchestrator.batch.status import status
 from orchestrator.calibrate_command import calibrate
 from orchestrator.config import Config, UsageError
+from orchestrator.report.command import report
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -136,3 +137,4 @@ def _solve(
 app.command()(calibrate)
 app.command()(run)
 app.command()(status)
+app.command()(report)
