@@ -16,7 +16,7 @@ from orchestrator.batch.command import run
 from orchestrator.batch.status import status
 from orchestrator.calibrate_command import calibrate
 from orchestrator.config import Config, UsageError
-from orchestrator.report.command import report
+from orchestrator.report.command import diff, export_command, report, show
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -138,3 +138,6 @@ app.command()(calibrate)
 app.command()(run)
 app.command()(status)
 app.command()(report)
+app.command()(show)
+app.command()(diff)
+app.command("export")(export_command)
