@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -229,6 +230,7 @@ class Dispatcher:
         prefill = sum(max(sum(map(len, i.work.context)) - i.predicted, 0) for i in group)
         load.rows += rows
         load.prefill_tokens += prefill
+        began = time.monotonic()
         try:
             found = await self._on(name, self.engines[name].expand([item.work for item in group], token))
         finally:
@@ -237,10 +239,12 @@ class Dispatcher:
         if isinstance(found, str):
             return found
         load.learn(found)
+        queued = _queued(time.monotonic() - began, found)
         for item, outcome in zip(group, found, strict=True):
             for sample in outcome.samples:
                 self._local.note(outcome.engine, self._keys((*item.work.context, sample.token_ids)))
-            outcomes[item.work.id] = replace(outcome, cost=replace(outcome.cost, predicted_hit=item.predicted))
+            cost = outcome.cost + Cost(predicted_hit=item.predicted, seconds={"queue": queued})
+            outcomes[item.work.id] = replace(outcome, cost=cost)
         return ""
 
     async def _score_on(self, scores: dict[str, Score], name: str, group: list[_Item[ScoreRequest]]) -> str:
@@ -269,6 +273,12 @@ class Dispatcher:
         """An engine went down, and with it all it held."""
         self._local.forget(name)
         await self.fleet.quietly(self.index.forget(name))
+
+
+def _queued(call_s: float, outcomes: Sequence[Outcome]) -> float:
+    """Each order's share of the seconds of a call in which the engine did not work for it: on the way, or waiting."""
+    worked = sum(sum(outcome.cost.seconds.values()) for outcome in outcomes)
+    return max(call_s - worked, 0.0) / max(len(outcomes), 1)
 
 
 def _grouped(pending: Sequence[_Item[T]], names: Sequence[str]) -> list[Group[T]]:

@@ -190,7 +190,8 @@ class TreeSearch:
         run.num_judged = len(batch)
         run.spent.verifications += len(batch)
         for verdict in verdicts:
-            run.judging += replace(verdict.cost, seconds={}, actual_hit=0)
+            device_s = verdict.cost.seconds.get("score", 0.0)
+            run.judging += replace(verdict.cost, seconds={"score": device_s}, actual_hit=0)
         run.judging += Cost(seconds={"verify": self.clock() - began})
         run.cost += run.judging
         run.skipping.verified(verdicts)

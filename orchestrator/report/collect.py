@@ -73,7 +73,7 @@ def _add(facts: RunFacts, row: dict[str, Any]) -> None:
     for name in ("generated", "prefilled", "verified"):
         facts.counts[name] += int(tokens.get(name, 0))
     facts.reused.update(tokens.get("reused", {}))
-    facts.seconds.update({phase: s for phase, s in row.get("seconds", {}).items() if phase != "total"})
+    facts.seconds.update({phase: s for phase, s in row.get("seconds", {}).items() if phase not in ("total", "score")})
     facts.engines.update({name: e["generated"] for name, e in row.get("engines", {}).items()})
 
 

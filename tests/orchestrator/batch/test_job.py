@@ -359,6 +359,30 @@ def test_case_26_and_30_events_are_in_a_file_with_progress_and_nothing_is_printe
     assert events[-1]["kind"] == "end"
 
 
+def test_case_31_rows_have_seconds_by_phase_tokens_reuse_and_device_seconds(write_rows, read_rows, tmp_path: Path):
+    slow = {"per_call_s": 0.02, "prefill_rate": 20_000, "realtime": True}
+    run(write_rows(2), tmp_path / "out", "mcts", config={"concurrency": 2, "simulated": slow})
+    for row in read_rows(tmp_path / "out"):
+        seconds, tokens = row["seconds"], row["tokens"]
+        assert set(seconds) >= {"queue", "prefill", "decode", "verify", "total"}
+        assert row["device_seconds"] == pytest.approx(
+            seconds["prefill"] + seconds["decode"] + seconds["score"], abs=1e-3
+        )
+        assert 0 < seconds["decode"] < seconds["total"] and 0 < seconds["queue"] < seconds["total"]
+        assert seconds["prefill"] == pytest.approx(tokens["prefilled"] / 20_000, rel=0.5)
+        assert tokens["generated"] > 0 and tokens["reused"]["exact"] > 0
+        assert sum(engine["generated"] for engine in row["engines"].values()) == tokens["generated"]
+
+
+def test_case_32_events_come_before_the_end():
+    with Orchestrator(**INLINE) as orchestrator:
+        stream = orchestrator.stream("What is 6 * 7?", "mcts")
+        kinds = [next(stream).kind for _ in range(5)]
+        assert "node" in kinds and "finish" not in kinds
+        rest = list(stream)
+    assert rest[-1].answer is not None and len(rest) > 5
+
+
 def test_engines_stay_busy_on_a_batch_of_mixed_lengths(write_rows, tmp_path: Path):
     slow = {"depth": 8, "step_s": 0.0002, "per_call_s": 0.002, "realtime": True}
     config = {"engines": 4, "concurrency": 24, "simulated": slow}
