@@ -24,6 +24,7 @@ class Activity:
         self._clock = clock
         self._gap_s = gap_s
         self._began = clock()
+        self._first: float | None = None
         self._open: dict[str, int] = defaultdict(int)
         self._since: dict[str, float] = {}
         self._busy_s: dict[str, float] = defaultdict(float)
@@ -33,6 +34,7 @@ class Activity:
     def on_call(self, engine: str, begins: bool) -> None:
         now = self._clock() - self._began
         if begins:
+            self._first = now if self._first is None else self._first
             self._open[engine] += 1
             self._since.setdefault(engine, now)
             return
@@ -59,7 +61,10 @@ class Activity:
 
     def idle_share(self) -> Mapping[str, float]:
         """Per engine, the share of the time since the first call in which it had no call, in [0, 1]."""
+        if self._first is None:
+            return {}
         now = self._clock() - self._began
+        span = now - self._first
         busy = {e: s + (now - self._since[e] if e in self._since else 0.0) for e, s in self._busy_s.items()}
         busy |= {e: now - since for e, since in self._since.items() if e not in busy}
-        return {engine: round(max(0.0, 1.0 - s / now), 4) if now else 0.0 for engine, s in sorted(busy.items())}
+        return {engine: round(max(0.0, 1.0 - s / span), 4) if span else 0.0 for engine, s in sorted(busy.items())}

@@ -116,6 +116,7 @@ class Job:
 
     async def run(self, search: TreeSearch) -> BatchSummary:
         """Every row that is not finished, until the input ends or the job is stopped."""
+        self.tally, self.activity = Tally(), Activity()  # the clock starts with the engines there
         self._say("begin", run=self.name, input=[str(path) for path in self.input.paths], strategy=search.strategy.name)
         self.orchestrator.pool.on_call = self.activity.on_call
         attempt = Attempt(self.orchestrator, search, self.folder / "journal", self.fingerprint, self._wave)
