@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -82,6 +83,8 @@ class Dispatcher:
         self.capabilities = capabilities
         self.options = options or PoolOptions()
         self.on_failure = on_failure or (lambda engine, reason: None)
+        self.on_call: Callable[[str, bool], None] = lambda engine, begins: None
+        """Called when a call to an engine begins (True) and when it ends, however it ends."""
         self._fingerprint = fingerprint
         self._local = LocalView()
         self._sent: set[asyncio.Task[None]] = set()
@@ -232,6 +235,7 @@ class Dispatcher:
         prefill = sum(max(sum(map(len, i.work.context)) - i.predicted, 0) for i in group)
         load.rows += rows
         load.prefill_tokens += prefill
+        began = time.monotonic()
         try:
             found = await self._on(name, self.engines[name].expand([item.work for item in group], token))
         finally:
@@ -240,10 +244,12 @@ class Dispatcher:
         if isinstance(found, str):
             return found
         load.learn(found)
+        queued = _queued(time.monotonic() - began, found)
         for item, outcome in zip(group, found, strict=True):
             for sample in outcome.samples:
                 self._local.note(outcome.engine, self._keys((*item.work.context, sample.token_ids)))
-            outcomes[item.work.id] = replace(outcome, cost=replace(outcome.cost, predicted_hit=item.predicted))
+            cost = outcome.cost + Cost(predicted_hit=item.predicted, seconds={"queue": queued})
+            outcomes[item.work.id] = replace(outcome, cost=cost)
         return ""
 
     async def _score_on(self, scores: dict[str, Score], name: str, group: list[_Item[ScoreRequest]]) -> str:
@@ -255,6 +261,7 @@ class Dispatcher:
 
     async def _on(self, name: str, call: Coroutine[Any, Any, list[R]]) -> list[R] | str:
         """What the engine returns, or why it does not."""
+        self.on_call(name, True)
         try:
             found: list[R] = await self.fleet.timed(name, call, self.options.call_timeout_s)
             return found
@@ -264,11 +271,19 @@ class Dispatcher:
         except EngineFailedError as error:
             self.on_failure(name, str(error))
             return str(error)
+        finally:
+            self.on_call(name, False)
 
     async def _forget(self, name: str) -> None:
         """An engine went down, and with it all it held."""
         self._local.forget(name)
         await self.fleet.quietly(self.index.forget(name))
+
+
+def _queued(call_s: float, outcomes: Sequence[Outcome]) -> float:
+    """Each order's share of the seconds of a call in which the engine did not work for it: on the way, or waiting."""
+    worked = sum(sum(outcome.cost.seconds.values()) for outcome in outcomes)
+    return max(call_s - worked, 0.0) / max(len(outcomes), 1)
 
 
 def _grouped(pending: Sequence[_Item[T]], names: Sequence[str]) -> list[Group[T]]:

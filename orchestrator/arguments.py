@@ -10,7 +10,7 @@ import yaml
 
 from orchestrator.config import TEXT_KEYS, UsageError, read_yaml
 
-SOME_FAILED, USAGE, NOTHING_RAN, INTERRUPTED = 1, 2, 3, 130
+SOME_FAILED, USAGE, NOTHING_RAN, PAUSED, INTERRUPTED = 1, 2, 3, 75, 130
 
 
 def config_values(file: Path | None, pairs_given: Sequence[str] | None, named: dict[str, Any]) -> dict[str, Any]:

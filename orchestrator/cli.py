@@ -1,4 +1,4 @@
-"""Command line. Exit codes: 0 all fine, 1 some problems failed, 2 usage, 3 nothing could run."""
+"""Command line. Exit codes: 0 all fine, 1 some problems failed, 2 usage, 3 nothing could run, 75 paused."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from typing import Annotated, Any
 import typer
 
 from orchestrator.arguments import INTERRUPTED, NOTHING_RAN, SOME_FAILED, USAGE, config_values, given, pairs
+from orchestrator.batch.command import run
+from orchestrator.batch.status import status
 from orchestrator.calibrate_command import calibrate
 from orchestrator.config import Config, UsageError
+from orchestrator.report.command import diff, export_command, report, show
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -132,3 +135,9 @@ def _solve(
 
 
 app.command()(calibrate)
+app.command()(run)
+app.command()(status)
+app.command()(report)
+app.command()(show)
+app.command()(diff)
+app.command("export")(export_command)

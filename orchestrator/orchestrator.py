@@ -8,8 +8,9 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from functools import cached_property
+from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from actors.dispatcher import Dispatcher
 from actors.spec import EngineSpec
@@ -18,25 +19,28 @@ from engine.base import Codec
 from orchestrator.cgee import Gates, setting_of, with_known_dtype
 from orchestrator.config import Config, UsageError
 from orchestrator.pool import start_pool
+from orchestrator.prepare import Checked, NoPool, Prepared, as_strategy, as_verifier, drain, outcome_of
 from search.budget import Budget
 from search.calibration.record import Setting
 from search.cgee.base import SkipRule
-from search.cgee.gate import Gate
 from search.driver import EventSink, TreeSearch, validate
 from search.ports import Pool, Verifier
 from search.prompts import ChatPrompt
 from search.result import SearchResult
-from search.strategies import registry
 from search.strategies.base import Strategy
 from search.types import Event, Problem
-from search.verifiers.function import Confidence, FunctionVerifier
+from search.verifiers.function import Confidence
 from search.verifiers.self_evaluation import SelfEvaluation
+
+if TYPE_CHECKING:
+    from orchestrator.batch.job import JobOptions
+    from orchestrator.batch.stop import Stop
+    from orchestrator.batch.summary import BatchSummary
 
 SolveResult = SearchResult
 BudgetLike = Budget | Mapping[str, float] | None
 T = TypeVar("T")
 
-Reuse = tuple[bool | None, Sequence[str] | None]
 """Whether siblings that say the same are merged, and which ASKS tiers may approximate; None: by default."""
 
 
@@ -55,7 +59,7 @@ class Orchestrator:
         named = verifier if isinstance(verifier, str) else "none"
         config = Config.create(verifier=named, **options)
         self.config = with_known_dtype(config) if config.cgee_record is not None and engine is None else config
-        self._verifier = _own_verifier(verifier)
+        self._verifier = as_verifier(verifier)
         if engine is not None and not callable(engine):
             raise UsageError(f"engine takes a function that builds an engine, got {engine!r}; use model= for a name")
         self.spec = self.config.spec if engine is None else EngineSpec(model="factory", factory=engine)
@@ -154,8 +158,34 @@ class Orchestrator:
         events: queue.SimpleQueue[Event | SolveResult | BaseException] = queue.SimpleQueue()
         search = self.prepare([problem], strategy, budget=budget, seed=seed, cgee=cgee, on_event=events.put, **options)
         future = self._submit(search.one(search.problems[0]))
-        future.add_done_callback(lambda f: events.put(_outcome(f)))
-        return _drain(events, future)
+        future.add_done_callback(lambda f: events.put(outcome_of(f)))
+        return drain(events, future)
+
+    def run_batch(
+        self,
+        source: str | Path,
+        out: str | Path,
+        strategy: str | Strategy = "tot",
+        *,
+        budget: BudgetLike = None,
+        seed: int = 0,
+        cgee: str | None = None,
+        job: JobOptions | None = None,
+        stop: Stop | None = None,
+        on_event: EventSink | None = None,
+        **options: Any,
+    ) -> BatchSummary:
+        """Solve every row of a file (or of files, by a pattern) into the folder `out`; see docs/batch.md.
+
+        The same call again goes on where it was ended, even killed. The budget holds for each problem. stop: pauses the
+        job behind the waves under way, from any thread. UsageError before anything runs; OSError when the disk is full.
+        """
+        from orchestrator.batch.job import Job, JobOptions
+        from orchestrator.batch.stop import Stop
+
+        checked = self._check([], strategy, budget, seed, cgee, options)
+        work = Job(self, str(source), Path(out), checked, cgee, job or JobOptions(), stop or Stop(), on_event)
+        return self._run(work.run(work.begin()))
 
     def prepare(
         self,
@@ -169,28 +199,41 @@ class Orchestrator:
         asks: Sequence[str] | None = None,
         merged: bool | None = None,
         **options: Any,
-    ) -> _Prepared:
+    ) -> Prepared:
         """Check everything that can be checked without an engine, then return the searches, not yet started.
 
         asks: ASKS tiers that may approximate, of those that are on, None for all; merged: as in `Config`. `solve` and
         its siblings hand both on.
         """
+        checked = self._check(problems, strategy, budget, seed, cgee, options, asks, merged)
+        return Prepared(checked.problems, self.search(checked, on_event), self.config.concurrency)
+
+    def _check(
+        self,
+        problems: Sequence[str | Problem],
+        strategy: str | Strategy,
+        budget: BudgetLike,
+        seed: int,
+        cgee: str | SkipRule | None,
+        options: Mapping[str, Any],
+        asks: Sequence[str] | None = None,
+        merged: bool | None = None,
+    ) -> Checked:
         self._refuse_own_thread("solve")
         if isinstance(problems, str):
             raise UsageError("several problems are a list of texts, not one text; use solve for one")
         try:
             if (error := refused(asks, self.spec.asks.tiers)) is not None:
                 raise UsageError(error)
-            chosen = _strategy(strategy, options)
+            chosen = as_strategy(strategy, options)
             limits = budget if isinstance(budget, Budget) else Budget.from_mapping({} if budget is None else budget)
             checked = [p if isinstance(p, Problem) else Problem(p, kind=self.config.kind) for p in problems]
             gate = self._gates.gate(cgee)
-            validate(self.spec.capabilities, chosen, self._verifier_for(chosen, _NoPool()), gate)
-            self._check_lengths(checked, chosen)
+            validate(self.spec.capabilities, chosen, self._verifier_for(chosen, NoPool()), gate)
+            self.check_lengths(checked, chosen)
         except ValueError as error:
             raise UsageError(str(error)) from None
-        reuse = (self.config.merged if merged is None else merged, asks)
-        return _Prepared(self, checked, chosen, limits, seed, gate, on_event, reuse)
+        return Checked(checked, chosen, limits, seed, gate, self.config.merged if merged is None else merged, asks)
 
     @property
     def setting(self) -> Setting:
@@ -259,28 +302,21 @@ class Orchestrator:
     def _codec(self) -> Codec:
         return self.spec.codec()
 
-    def _search(
-        self,
-        strategy: Strategy,
-        budget: Budget,
-        seed: int,
-        gate: Gate | None,
-        on_event: EventSink | None,
-        reuse: Reuse,
-    ) -> TreeSearch:
+    def search(self, checked: Checked, on_event: EventSink | None) -> TreeSearch:
+        """The search of a checked call, on the engines, which are started if need be."""
         return TreeSearch(
             self.pool,
-            strategy,
-            self._verifier_for(strategy, self.pool),
+            checked.strategy,
+            self._verifier_for(checked.strategy, self.pool),
             prompt=self._prompt,
             sampling=self.config.sampling,
-            budget=budget,
-            seed=seed,
+            budget=checked.budget,
+            seed=checked.seed,
             capacity=self.config.capacity,
-            gate=gate,
+            gate=checked.gate,
             on_event=on_event,
-            merge=reuse[0],
-            tiers=reuse[1],
+            merge=checked.merged,
+            tiers=checked.tiers,
         )
 
     def _verifier_for(self, strategy: Strategy, pool: Pool) -> Verifier | None:
@@ -303,8 +339,8 @@ class Orchestrator:
             priors=self._priors,
         )
 
-    def _check_lengths(self, problems: Sequence[Problem], strategy: Strategy) -> None:
-        """The prompt and one step must fit into the model's context."""
+    def check_lengths(self, problems: Sequence[Problem], strategy: Strategy) -> None:
+        """The prompt and one step must fit into the model's context; UsageError otherwise."""
         for problem in problems:
             for hint in strategy.hints or ("",):
                 tokens = len(self._codec.encode(self._codec.render(self._prompt.messages(problem, hint))))
@@ -346,82 +382,3 @@ class Orchestrator:
     def _refuse_own_thread(self, what: str) -> None:
         if threading.current_thread() is self._thread:
             raise RuntimeError(f"{what} cannot be called from an event callback: it would wait for itself")
-
-
-class _Prepared:
-    """Checked problems with the search to run on each."""
-
-    def __init__(
-        self,
-        owner: Orchestrator,
-        problems: Sequence[Problem],
-        strategy: Strategy,
-        budget: Budget,
-        seed: int,
-        gate: Gate | None,
-        on_event: EventSink | None,
-        reuse: Reuse,
-    ) -> None:
-        self.problems = problems
-        self._search = owner._search(strategy, budget, seed, gate, on_event, reuse)
-        self._slots = asyncio.Semaphore(owner.config.concurrency)
-
-    async def one(self, problem: Problem) -> SolveResult:
-        """A search that breaks (a strategy or callback of the user's that raises) is a failed result."""
-        async with self._slots:
-            try:
-                return await self._search.run(problem)
-            except (Exception, SystemExit, KeyboardInterrupt) as error:
-                return self._search.broken(problem, error)
-
-
-class _NoPool:
-    """Stands in for the pool while capabilities are checked; nothing is called on it."""
-
-    def __getattr__(self, name: str) -> Any:
-        raise RuntimeError("engines are not started yet")
-
-
-def _strategy(strategy: str | Strategy, options: Mapping[str, Any]) -> Strategy:
-    """A strategy by name with options, or an object of the user's that has its own."""
-    if isinstance(strategy, str):
-        return registry.create(strategy, **options)
-    if options:
-        raise ValueError(f"options {sorted(options)} go with a strategy's name; a strategy object has its own")
-    missing = [name for name in ("name", "ask", "tell", "answer", "judges", "needs") if not hasattr(strategy, name)]
-    if isinstance(strategy, type) or missing:
-        raise ValueError(f"strategy must be a name or a strategy object, got {strategy!r}; names: {registry.names()}")
-    return strategy
-
-
-def _own_verifier(verifier: Any) -> Verifier | None:
-    """A verifier object from what the user gave; None for a name (the configuration knows it) or None."""
-    if verifier is None or isinstance(verifier, str):
-        return None
-    if hasattr(verifier, "score") and hasattr(verifier, "needs"):
-        own: Verifier = verifier
-        return own
-    if callable(verifier):
-        return FunctionVerifier(verifier)
-    raise UsageError(f"verifier takes a name, a callable (problem, text) -> score, or a Verifier, got {verifier!r}")
-
-
-def _outcome(future: Future[SolveResult]) -> SolveResult | BaseException:
-    if future.cancelled():
-        return RuntimeError("the orchestrator was closed while it was solving")
-    return future.exception() or future.result()
-
-
-def _drain(
-    events: queue.SimpleQueue[Event | SolveResult | BaseException], future: Future[SolveResult]
-) -> Iterator[Event | SolveResult]:
-    try:
-        while True:
-            item = events.get()
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-            if isinstance(item, SearchResult):
-                return
-    finally:
-        future.cancel()

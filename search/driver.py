@@ -23,6 +23,7 @@ from search.states import merge_siblings
 from search.strategies.base import Strategy
 from search.tree import Node, SearchTree
 from search.types import Cost, Event, Expansion, Outcome, Problem, Sampling, Verdict
+from search.wave_log import WaveLog, WaveRecord, require_same
 
 EventSink = Callable[[Event], None]
 
@@ -76,18 +77,41 @@ class TreeSearch:
         prompts.setdefault("", next(iter(prompts.values())))
         return SearchTree(problem, prompts, self.sampling, self.seed)
 
-    async def run(self, problem: Problem) -> SearchResult:
-        """Search until the strategy has nothing to ask or a budget binds. Never raises for a failed branch."""
-        run = _Run(self, self.plant(problem))
+    async def run(self, problem: Problem, log: WaveLog | None = None) -> SearchResult:
+        """Search until the strategy has nothing to ask or a budget binds. Never raises for a failed branch.
+
+        log: what it holds is told again, not done again; each further wave is appended. ReplayError if it is not this
+        search's.
+        """
+        run = _Run(self, self.plant(problem), log)
         self._emit(run, "start", strategy=self.strategy.name, seed=self.seed)
         run.skipping.open()
-        reason = await self._waves(run)
-        run.skipping.close()
-        result = self._result(run, reason)
-        kept = [(prompt,) for prompt in run.tree.prompts.values()]
-        await self.pool.finish(problem.id, [*kept, *_kept(self.verifier, problem)])
+        prompts = [(prompt,) for prompt in run.tree.prompts.values()]
+        try:
+            await self._replay(run)
+            reason = await self._waves(run)
+            run.skipping.close()
+            result = self._result(run, reason)
+        except Exception:
+            await self.pool.finish(problem.id, [*prompts, *_kept(self.verifier, problem)])
+            raise
+        await self.pool.finish(problem.id, [*prompts, *_kept(self.verifier, problem)])
         self._emit(run, "finish", answer=result.answer, stop_reason=result.stop_reason, error=result.error)
         return result
+
+    async def _replay(self, run: _Run) -> None:
+        """Tell the log's waves to the strategy again; engines prefill their KV when it is needed."""
+        waves = run.log.waves() if run.log else ()
+        for number, wave in enumerate(waves, 1):
+            require_same(self._admit(run, self.strategy.ask(run.tree, self.capacity)), wave, number)
+            for outcome in wave.outcomes:
+                run.book(outcome)
+                self.strategy.tell(run.tree, outcome)
+            run.restore(wave)
+        if waves:
+            run.started = self.clock() - waves[-1].seconds
+            await self._tidy(run, [node for node in run.tree.nodes() if _worth(node) is not None])
+            self._emit(run, "resume", waves=len(waves), nodes=run.spent.nodes, tokens=run.spent.tokens)
 
     async def _waves(self, run: _Run) -> str | None:
         """Name of the budget that ended the search, or None if the strategy ended it."""
@@ -124,13 +148,16 @@ class TreeSearch:
             run.book(outcome)
         if self.merge:
             outcomes = await self._merged(run, outcomes)
+        run.judging, run.num_judged = Cost(), 0
         verdicts = await self._verify(run, outcomes)
+        all_told: list[Outcome] = []
         scored: list[Node] = []
         for outcome in outcomes:
             count = sum(not sample.blank for sample in outcome.samples)
             told = judged(outcome, verdicts[:count]) if self.verifier else outcome
             verdicts = verdicts[count:]
             self.strategy.tell(run.tree, told)
+            all_told.append(told)
             for node in self._new_nodes(run, told):
                 self._emit(run, "node", **_node_event(node))
                 if _worth(node) is not None:
@@ -138,6 +165,8 @@ class TreeSearch:
         run.spent.expansions += len(wave)
         run.spent.nodes = len(run.tree) - 1
         await self._tidy(run, scored)
+        if run.log:
+            await run.log.append(run.record(all_told, self.clock() - run.started))
         counts = {"nodes": run.spent.nodes, "tokens": run.spent.tokens, "merged": run.merged}
         self._emit(run, "wave", expansions=len(wave), **counts)
 
@@ -176,10 +205,13 @@ class TreeSearch:
         verdicts = await _verdicts(self.verifier, batch, left)
         for error in sorted({v.error for v in verdicts if v.error}):
             self._warn(run, f"verifier: {error}")
+        run.num_judged = len(batch)
         run.spent.verifications += len(batch)
         for verdict in verdicts:
-            run.cost += replace(verdict.cost, seconds={}, actual_hit=0)
-        run.cost += Cost(seconds={"verify": self.clock() - began})
+            device_s = verdict.cost.seconds.get("score", 0.0)
+            run.judging += replace(verdict.cost, seconds={"score": device_s}, actual_hit=0)
+        run.judging += Cost(seconds={"verify": self.clock() - began})
+        run.cost += run.judging
         run.skipping.verified(verdicts)
         return verdicts
 
@@ -239,11 +271,13 @@ class TreeSearch:
 class _Run:
     """Books of one search under way."""
 
-    def __init__(self, search: TreeSearch, tree: SearchTree) -> None:
+    def __init__(self, search: TreeSearch, tree: SearchTree, log: WaveLog | None = None) -> None:
         self.tree = tree
+        self.log = log
         self.started = search.clock()
         self.spent = Spent()
         self.cost = Cost()
+        self.judging, self.num_judged = Cost(), 0
         self.skipping = Skipping(search.gate, search.strategy, search.merge, partial(search._tell, self))
         self.engines: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
         self.warnings: list[str] = []
@@ -252,6 +286,22 @@ class _Run:
         self.num_released = 0
         self.merged = 0
         self.scale = Scale()
+        self.num_told = 0
+
+    def record(self, told: Sequence[Outcome], seconds: float) -> WaveRecord:
+        """The wave just told. seconds: since the search began."""
+        new, self.num_told = tuple(self.warnings[self.num_told :]), len(self.warnings)
+        return WaveRecord(tuple(told), self.judging, self.num_judged, seconds, new, self.skipping.report)
+
+    def restore(self, wave: WaveRecord) -> None:
+        """Books as they were behind a wave of the log; its outcomes are booked already."""
+        self.cost += wave.verification
+        self.spent.verifications += wave.verifications
+        self.spent.expansions += len(wave.outcomes)
+        self.spent.nodes = len(self.tree) - 1
+        self.warnings += [text for text in wave.warnings if text not in self.warnings]
+        self.num_told = len(self.warnings)
+        self.skipping.report = wave.skips
 
     def book(self, outcome: Outcome) -> None:
         cost = outcome.cost

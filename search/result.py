@@ -11,6 +11,9 @@ from search.cgee.base import SkipReport
 from search.tree import SearchTree
 from search.types import Cost, Problem
 
+_DEVICE = ("prefill", "decode", "score")
+"""Phases in which an engine works."""
+
 
 def is_correct(problem: Problem, answer: str | None) -> bool | None:
     """Whether an answer is the problem's reference answer; None without a reference."""
@@ -27,6 +30,9 @@ class SearchResult:
     stop_reason: done | exhausted | agreed | depth | no_answer | failed, or the budget that bound (tokens, seconds,
     expansions, nodes, verifications). engines: per engine the tokens it generated, prefilled, reused, its expansions.
     skips: verifications that CGEE left out.
+
+    cost.seconds by phase: `queue` (orders on the way to an engine or waiting there), `prefill`, `decode` and `score` of
+    engines, `verify` and `total` by the wall clock.
     """
 
     problem: Problem
@@ -75,6 +81,7 @@ class SearchResult:
             "skips": self.skips.to_json(),
             "seconds": {phase: round(s, 4) for phase, s in cost.seconds.items()},
             "layers": {"exits": cost.exits, "run": cost.layer_rows, "full": cost.layer_rows_full},
+            "device_seconds": round(sum(cost.seconds.get(name, 0.0) for name in _DEVICE), 4),
             "engines": {name: dict(row) for name, row in sorted(self.engines.items())},
             "node": self.node_id,
             "votes": dict(self.votes),

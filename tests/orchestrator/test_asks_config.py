@@ -44,8 +44,8 @@ def test_a_call_names_its_tiers_and_whether_siblings_are_merged():
         with pytest.raises(UsageError, match="unknown ASKS tier 'exakt'"):
             orchestrator.solve("What is 6 * 7?", asks=["exakt"])
         assert orchestrator.solve("What is 6 * 7?", asks=[], merged=False).error is None
-        searches = [orchestrator.prepare(["x"], "tot", merged=m)._search.merge for m in (None, True, False)]
-        counting = orchestrator.prepare(["x"], "self_consistency")._search.merge
+        searches = [orchestrator.prepare(["x"], "tot", merged=m).search.merge for m in (None, True, False)]
+        counting = orchestrator.prepare(["x"], "self_consistency").search.merge
     assert (searches, counting) == ([True, True, False], False)
 
 

@@ -1,0 +1,127 @@
+"""Readers of input files, row by row: JSONL, gzipped JSONL, CSV, Parquet. A row that cannot be read says why."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import importlib.util
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from orchestrator.config import UsageError
+
+MAX_ROW_BYTES = 16 << 20
+"""Most bytes of one row of text."""
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """One row as it stands in a file. number: from 1, lines or rows. table: every row has the same columns."""
+
+    number: int
+    values: Mapping[str, Any] = field(default_factory=dict)
+    error: str | None = None
+    table: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """read: rows of a file. count: about how many there are, without reading them."""
+
+    read: Callable[[Path], Iterator[Cells]]
+    count: Callable[[Path], int]
+
+
+def suffix_of(path: Path) -> str:
+    """The end of the name that tells the format, `.gz` with what is before it."""
+    suffixes = path.suffixes[-2:] if path.suffix.lower() == ".gz" else path.suffixes[-1:]
+    return "".join(suffixes).lower()
+
+
+def _open(path: Path) -> IO[bytes]:
+    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb")  # type: ignore[return-value]
+
+
+def _jsonl(path: Path) -> Iterator[Cells]:
+    number = 0
+    with _open(path) as file:
+        while line := file.readline(MAX_ROW_BYTES + 1):
+            number += 1
+            too_long = len(line) > MAX_ROW_BYTES
+            while len(line) > MAX_ROW_BYTES and not line.endswith(b"\n"):
+                line = file.readline(MAX_ROW_BYTES + 1)
+            if too_long:
+                yield Cells(number, error=f"the row has more than {MAX_ROW_BYTES} bytes")
+            elif line := (line.removeprefix(_BOM) if number == 1 else line).strip():
+                yield _json_row(number, line)
+
+
+def _json_row(number: int, line: bytes) -> Cells:
+    try:
+        row = json.loads(line.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        return Cells(number, error=f"the row is not UTF-8 text (byte {error.start})")
+    except (json.JSONDecodeError, RecursionError) as error:
+        return Cells(number, error=f"the row is not JSON: {getattr(error, 'msg', 'nested too deeply')}")
+    if not isinstance(row, dict):
+        return Cells(number, error=f"the row is no JSON object but a {type(row).__name__}")
+    return Cells(number, row)
+
+
+def _csv(path: Path) -> Iterator[Cells]:
+    csv.field_size_limit(MAX_ROW_BYTES)
+    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        rows = csv.DictReader(file)
+        number = 0
+        while True:
+            number += 1
+            try:
+                row = next(rows)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                yield Cells(number, error=f"the row is not CSV: {error}")
+            else:
+                values = {name: value for name, value in row.items() if isinstance(name, str) and value is not None}
+                yield Cells(number, values, table=True)
+
+
+def _parquet(path: Path) -> Iterator[Cells]:
+    if importlib.util.find_spec("pyarrow") is None:
+        raise UsageError(f"file {str(path)!r} needs the package pyarrow: pip install pyarrow, or give JSONL or CSV")
+    from pyarrow.parquet import ParquetFile
+
+    number = 0
+    with ParquetFile(path) as file:
+        for batch in file.iter_batches(batch_size=256):
+            for row in batch.to_pylist():
+                number += 1
+                yield Cells(number, row, table=True)
+
+
+def _lines(path: Path) -> int:
+    with _open(path) as file:
+        lines, last = 0, b"\n"
+        while chunk := file.read(1 << 20):
+            lines += chunk.count(b"\n")
+            last = chunk[-1:]
+        return lines + (last != b"\n")
+
+
+def _parquet_rows(path: Path) -> int:
+    from pyarrow.parquet import ParquetFile
+
+    with ParquetFile(path) as file:
+        return int(file.metadata.num_rows)
+
+
+FORMATS: Mapping[str, Format] = {
+    ".jsonl": Format(_jsonl, _lines),
+    ".jsonl.gz": Format(_jsonl, _lines),
+    ".csv": Format(_csv, lambda path: max(_lines(path) - 1, 0)),
+    ".parquet": Format(_parquet, _parquet_rows),
+}

@@ -1,0 +1,247 @@
+"""A batch job: many problems in flight, each behind its journal, results written as they come; resumable anywhere.
+
+Infrastructure failures (every expansion of a problem failed) are tried again, from the problem's start, at most
+`retries` times; bad rows and broken user code are not. A full disk ends the job; what is on it counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.batch.activity import Activity
+from orchestrator.batch.attempt import Attempt, PausedError
+from orchestrator.batch.events import EventLog
+from orchestrator.batch.inputs import BatchInput, Columns, Row, Shard
+from orchestrator.batch.journal import StorageError
+from orchestrator.batch.results import ResultsFile
+from orchestrator.batch.settings import begin, check_name, fingerprint, settings_of
+from orchestrator.batch.stop import Stop
+from orchestrator.batch.summary import BatchSummary
+from orchestrator.batch.tally import Tally
+from orchestrator.config import UsageError
+from orchestrator.prepare import Checked
+from search.driver import EventSink, TreeSearch
+from search.types import Event
+from search.wave_log import WaveRecord
+
+if TYPE_CHECKING:
+    from orchestrator.orchestrator import Orchestrator
+
+_PROGRESS_S = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobOptions:
+    """limit: first rows only. retries: more tries of a problem whose every expansion failed. retry_errors: rows that
+    failed before are done again. name: of the run in its folder, the strategy's by default.
+
+    max_tokens: generated in the whole job, earlier processes included; max_seconds: of this process. A job that
+    reaches one pauses behind the waves under way.
+    """
+
+    columns: Columns = field(default_factory=Columns)
+    limit: int | None = None
+    shard: Shard = field(default_factory=Shard)
+    retries: int = 2
+    retry_errors: bool = False
+    name: str | None = None
+    max_tokens: int | None = None
+    max_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in (("limit", 1), ("retries", 0), ("max_tokens", 1)):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+                raise UsageError(f"job option {name} must be a whole number of at least {least}, got {value!r}")
+        if self.max_seconds is not None and not self.max_seconds > 0:
+            raise UsageError(f"job option max_seconds must be positive, got {self.max_seconds!r}")
+
+
+class Job:
+    """Checked and ready: `begin`, then `run` in the orchestrator's loop. UsageError for anything wrong, before engines
+    start."""
+
+    def __init__(
+        self,
+        orchestrator: Orchestrator,
+        source: str,
+        out: Path,
+        checked: Checked,
+        cgee: str | None,
+        options: JobOptions,
+        stop: Stop,
+        on_event: EventSink | None,
+    ) -> None:
+        self.orchestrator = orchestrator
+        self.options = options
+        self.checked = checked
+        self.input = BatchInput.open(source, options.columns, orchestrator.config.kind)
+        self.name = self._name(options)
+        self.folder = out / "runs" / self.name
+        settings = settings_of(orchestrator, checked.strategy, checked.budget, checked.seed, cgee)
+        self.fingerprint = fingerprint(settings)
+        begin(self.folder, settings, source)
+        self.results = ResultsFile(out / _results_name(options.shard), self.name, options.retry_errors)
+        self.tally = Tally()
+        self.activity = Activity()
+        self.stop = stop
+        self._user_sink = on_event
+        self._ids: set[bytes] = set()
+        self._before = self.results.tokens
+        self._broke: StorageError | None = None
+        try:
+            self._events = EventLog(self.folder / "events.jsonl")
+        except StorageError as error:
+            self.results.close()
+            raise UsageError(str(error)) from None
+
+    def _name(self, options: JobOptions) -> str:
+        name = check_name(options.name or self.checked.strategy.name)
+        shard = options.shard
+        return name if shard.count == 1 else f"{name}.{shard.index}-of-{shard.count}"
+
+    def begin(self) -> TreeSearch:
+        """Start the engines if need be; the results file is let go if they do not start."""
+        try:
+            return self.orchestrator.search(self.checked, self._on_event)
+        except BaseException:
+            self.results.close()
+            self._events.close()
+            raise
+
+    async def run(self, search: TreeSearch) -> BatchSummary:
+        """Every row that is not finished, until the input ends or the job is stopped."""
+        self.tally, self.activity = Tally(), Activity()  # the clock starts with the engines there
+        self._say("begin", run=self.name, input=[str(path) for path in self.input.paths], strategy=search.strategy.name)
+        self.orchestrator.pool.on_call = self.activity.on_call
+        attempt = Attempt(self.orchestrator, search, self.folder / "journal", self.fingerprint, self._wave)
+        rows = self.input.rows(self.options.limit, self.options.shard)
+        beside = [asyncio.create_task(work) for work in (self._count(), self._progress())]
+        try:
+            async with asyncio.TaskGroup() as workers:
+                for _ in range(self.orchestrator.config.concurrency):
+                    workers.create_task(self._worker(rows, attempt))
+        finally:
+            for task in beside:
+                task.cancel()
+            summary = self._close()
+        if self._broke is not None:
+            raise self._broke
+        return summary
+
+    # -- rows ------------------------------------------------------------------------------------------------------
+    async def _worker(self, rows: Iterator[Row], attempt: Attempt) -> None:
+        try:
+            while (row := await self._next(rows)) is not None:
+                await self._solve(row, attempt)
+        except StorageError as error:
+            self._broke = error
+            self.stop.set("storage")
+
+    async def _next(self, rows: Iterator[Row]) -> Row | None:
+        """The next row that has no result."""
+        while not self.stopped():
+            row = _read(rows)
+            if row is None:
+                break
+            checked = self._different(row)
+            if checked.key not in self.results:
+                return checked
+            self.tally.counts["skipped"] += 1
+            if self.tally.counts["skipped"] % 1000 == 0:
+                await asyncio.sleep(0)
+        return None
+
+    def _different(self, row: Row) -> Row:
+        """The row, or one that fails because another row has its id."""
+        digest = row.id.encode("utf-8", "replace")
+        if row.problem is not None and digest in self._ids:
+            return Row(row.where, row.id, None, f"id {row.id!r} was given before; ids must differ")
+        self._ids.add(digest)
+        return row
+
+    async def _solve(self, row: Row, attempt: Attempt) -> None:
+        """One row to its result row; nothing is written for one that is put off."""
+        self.tally.begin(row.id)
+        try:
+            result = await attempt.row(row, self.options.retries)
+        except PausedError:
+            return
+        finally:
+            self.tally.leave(row.id)
+        self.results.append(row.key, result)
+        self.tally.finish(result)
+        self._say("row", row.id, **{key: result.get(key) for key in ("answer", "correct", "stop_reason", "error")})
+
+    def _wave(self, wave: WaveRecord) -> None:
+        """Behind every wave on disk."""
+        self.tally.wave(wave)
+        if self.stopped():
+            raise PausedError
+
+    def stopped(self) -> bool:
+        """Whether the job must pause: asked from outside, or a limit of the job is reached."""
+        options = self.options
+        if options.max_tokens is not None and self._before + self.tally.counts["tokens"] >= options.max_tokens:
+            self.stop.set("tokens")
+        if options.max_seconds is not None and self.tally.seconds >= options.max_seconds:
+            self.stop.set("seconds")
+        return self.stop.reason is not None
+
+    # -- telling ---------------------------------------------------------------------------------------------------
+    def _on_event(self, event: Event) -> None:
+        if event.kind == "resume":
+            self._before += int(event.data["tokens"])
+        self._events.write(event.kind, event.problem_id, {"t_s": round(event.t_s, 4), **event.data})
+        if self._user_sink is not None:
+            self._user_sink(event)
+
+    def _say(self, kind: str, problem_id: str = "", **data: Any) -> None:
+        """An event of the job itself; the user's sink gets it without a problem."""
+        self._events.write(kind, problem_id or None, data)
+        if self._user_sink is not None:
+            self._user_sink(Event(kind, problem_id, round(self.tally.seconds, 4), data))
+
+    async def _count(self) -> None:
+        self.tally.total = await asyncio.to_thread(self.input.count, self.options.limit, self.options.shard)
+
+    async def _progress(self) -> None:
+        while True:
+            self._tell_progress()
+            await asyncio.sleep(_PROGRESS_S)
+
+    def _tell_progress(self, last: bool = False) -> None:
+        for busy in self.activity.stretches(last):
+            self._say("busy", engine=busy.engine, begins_s=round(busy.begins_s, 3), ends_s=round(busy.ends_s, 3))
+        self._say("progress", **self.tally.snapshot(), idle=dict(self.activity.idle_share()))
+
+    def _close(self) -> BatchSummary:
+        idle = self.activity.idle_share()
+        if self.stop.reason is None:
+            self.tally.total = sum(self.tally.counts[name] for name in ("done", "failed", "skipped"))
+        summary = BatchSummary.of(self.results, self.tally, idle, self.stop.reason)
+        self.orchestrator.pool.on_call = lambda engine, begins: None
+        self.results.close()
+        try:
+            self._tell_progress(last=True)
+            self._say("end", **summary.to_json())
+            self._events.close()
+        except StorageError as error:
+            self._broke = self._broke or error
+        return summary
+
+
+def _read(rows: Iterator[Row]) -> Row | None:
+    try:
+        return next(rows, None)
+    except (OSError, EOFError, zlib.error) as error:
+        raise StorageError(getattr(error, "errno", None), f"the input cannot be read to its end: {error}") from None
+
+
+def _results_name(shard: Shard) -> str:
+    return "results.jsonl" if shard.count == 1 else f"results.{shard.index}-of-{shard.count}.jsonl"
