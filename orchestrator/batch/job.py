@@ -7,6 +7,7 @@ Infrastructure failures (every expansion of a problem failed) are tried again, f
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -126,9 +127,12 @@ class Job:
             async with asyncio.TaskGroup() as workers:
                 for _ in range(self.orchestrator.config.concurrency):
                     workers.create_task(self._worker(rows, attempt))
+        except BaseExceptionGroup as group:
+            raise group.exceptions[0] from None
         finally:
             for task in beside:
                 task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
             summary = self._close()
         if self._broke is not None:
             raise self._broke
@@ -140,8 +144,12 @@ class Job:
             while (row := await self._next(rows)) is not None:
                 await self._solve(row, attempt)
         except StorageError as error:
-            self._broke = error
-            self.stop.set("storage")
+            self._break(error)
+
+    def _break(self, error: StorageError) -> None:
+        """Pause because of the disk; the first error is the one that is told."""
+        self._broke = self._broke or error
+        self.stop.set("storage")
 
     async def _next(self, rows: Iterator[Row]) -> Row | None:
         """The next row that has no result."""
@@ -208,12 +216,17 @@ class Job:
             self._user_sink(Event(kind, problem_id, round(self.tally.seconds, 4), data))
 
     async def _count(self) -> None:
-        self.tally.total = await asyncio.to_thread(self.input.count, self.options.limit, self.options.shard)
+        """How many rows there are is nice to know; an input that cannot be read to its end is told by who reads it."""
+        with contextlib.suppress(OSError, EOFError, zlib.error):
+            self.tally.total = await asyncio.to_thread(self.input.count, self.options.limit, self.options.shard)
 
     async def _progress(self) -> None:
-        while True:
-            self._tell_progress()
-            await asyncio.sleep(_PROGRESS_S)
+        try:
+            while True:
+                self._tell_progress()
+                await asyncio.sleep(_PROGRESS_S)
+        except StorageError as error:
+            self._break(error)
 
     def _tell_progress(self, last: bool = False) -> None:
         for busy in self.activity.stretches(last):
@@ -232,7 +245,7 @@ class Job:
             self._say("end", **summary.to_json())
             self._events.close()
         except StorageError as error:
-            self._broke = self._broke or error
+            self._break(error)
         return summary
 
 

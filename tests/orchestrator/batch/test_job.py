@@ -1,6 +1,7 @@
 """Batch jobs in this process: rows as they finish, bad rows, retries, limits, pausing and going on."""
 
 import errno
+import gzip
 import json
 import time
 from pathlib import Path
@@ -12,9 +13,11 @@ pytest.importorskip("pydantic")
 from engine.simulated import SimulatedEngine
 from orchestrator import Orchestrator, UsageError
 from orchestrator.batch.events import read_events
+from orchestrator.batch.frames import append_frames
 from orchestrator.batch.inputs import Shard
 from orchestrator.batch.job import JobOptions
 from orchestrator.batch.journal import StorageError, journal_path, read_journal
+from orchestrator.batch.records import pack
 from orchestrator.batch.stop import Stop
 from search.strategies.base import TreeStrategy
 from search.types import Event
@@ -320,6 +323,35 @@ def test_a_damaged_journal_keeps_what_is_whole_and_the_row_says_so(write_rows, r
     assert "damaged" in row["warnings"][0] and "checksum" in row["warnings"][0]
     assert {**row, "warnings": []}["text"] == whole["text"] and row["answer"] == whole["answer"]
     assert path.with_suffix(".damaged").exists()
+
+
+def test_a_journal_of_another_version_is_an_error_row_that_names_both(write_rows, read_rows, tmp_path: Path):
+    rows, out = write_rows(2), tmp_path / "out"
+    path = journal_path(out / "runs/greedy/journal", "p0")
+    path.parent.mkdir(parents=True)
+    append_frames(path, [pack({"kind": "header", "schema": 7})], 0)
+    run(rows, out, "greedy")
+    errors = {row["id"]: row.get("error") for row in read_rows(out)}
+    assert "schema version 7, this program reads version 1" in errors["p0"] and errors["p1"] is None
+
+
+def test_an_input_that_ends_too_early_pauses_the_job(tmp_path: Path, read_rows):
+    file = tmp_path / "rows.jsonl.gz"
+    rows = "".join(json.dumps({"question": f"What is {i}? {i * 7919 % 1009}"}) + "\n" for i in range(2000))
+    file.write_bytes(gzip.compress(rows.encode())[:-3000])
+    with pytest.raises(StorageError, match="cannot be read to its end"):
+        run(file, tmp_path / "out", "greedy")
+    assert len(read_rows(tmp_path / "out")) > 100
+
+
+def test_a_callback_that_raises_ends_the_job_with_its_own_error(write_rows, tmp_path: Path):
+    def bad(event: Event) -> None:
+        if event.kind == "row":
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        run(write_rows(5), tmp_path / "out", "greedy", on_event=bad)
+    assert run(write_rows(5), tmp_path / "out", "greedy").rows == 5
 
 
 def test_an_input_of_100_000_rows_gives_its_first_result_at_once_and_is_read_as_needed(tmp_path: Path, monkeypatch):
