@@ -10,8 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from orchestrator import Orchestrator
-from orchestrator.batch.job import JobOptions
+from orchestrator import JobOptions, Orchestrator
 from orchestrator.report.command import make_report
 
 

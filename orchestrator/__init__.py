@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from orchestrator.batch.job import JobOptions
+    from orchestrator.batch.summary import BatchSummary
     from orchestrator.config import Config, UsageError
     from orchestrator.orchestrator import Orchestrator, SolveResult
 
-__all__ = ["Config", "Orchestrator", "SolveResult", "UsageError"]
+__all__ = ["BatchSummary", "Config", "JobOptions", "Orchestrator", "SolveResult", "UsageError"]
 
 _WHERE = {
+    "BatchSummary": "batch.summary",
+    "JobOptions": "batch.job",
     "Config": "config",
     "UsageError": "config",
     "Orchestrator": "orchestrator",

@@ -7,7 +7,7 @@ import json
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -67,7 +67,8 @@ def run(
         "cgee_record": cgee_record,
     }
     budget = {"tokens": tokens, "seconds": timeout_per_problem, "expansions": expansions, "nodes": nodes}
-    try:
+
+    def work() -> BatchSummary:
         job = JobOptions(
             columns=Columns(question, answer, id_),
             limit=limit,
@@ -80,16 +81,23 @@ def run(
         )
         values = config_values(config, set_, named)
         call = {"budget": given(budget), "seed": seed, **pairs(option or [], "--option")}
-        summary = _run(source, out, strategy, values, job, call, quiet)
-        print(json.dumps(summary.to_json()) if quiet else text_of(summary))
-        code = exit_code(summary)
+        return _run(source, out, strategy, values, job, call, quiet)
+
+    raise typer.Exit(_code(work, quiet))
+
+
+def _code(work: Callable[[], BatchSummary], as_json: bool) -> int:
+    """The exit code of a job, once its summary, or what is wrong, is printed."""
+    try:
+        summary = work()
     except UsageError as error:
         print(f"error: {error}", file=sys.stderr)
-        code = USAGE
+        return USAGE
     except StorageError as error:
         print(f"error: {error.strerror or error}; what is written counts, the same command goes on", file=sys.stderr)
-        code = PAUSED
-    raise typer.Exit(code)
+        return PAUSED
+    print(json.dumps(summary.to_json()) if as_json else text_of(summary))
+    return exit_code(summary)
 
 
 def _run(

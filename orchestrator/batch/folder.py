@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,10 +41,13 @@ class Run:
         return read_journal(path) if path.is_file() else None
 
     def journals(self) -> Iterator[JournalContent]:
-        """Of all problems, half-grown ones too, in an order of no meaning."""
-        for path in sorted((self.folder / "journal").glob("*/*.journal")):
-            if (found := read_journal(path)) is not None:
-                yield found
+        """Of all problems, half-grown ones too, in an order of no meaning. JournalError for one that cannot be read."""
+        return (found for path in self.journal_paths() if (found := read_journal(path)) is not None)
+
+    def journal_paths(self, without: Collection[str] = ()) -> Iterator[Path]:
+        """Journals of all problems but those with these ids."""
+        left_out = {journal_path(self.folder / "journal", problem_id) for problem_id in without}
+        return (path for path in sorted((self.folder / "journal").glob("*/*.journal")) if path not in left_out)
 
 
 def runs_of(out: Path, name: str | None = None) -> list[Run]:

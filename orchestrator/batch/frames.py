@@ -16,6 +16,8 @@ from pathlib import Path
 MAGIC = b"rksc-journal\n"
 MAX_RECORD = 64 << 20
 """Most bytes of one record."""
+MAX_FILE = 1 << 30
+"""Most bytes of a file that is read."""
 _FRAME = struct.Struct("<III")
 _LENGTH = struct.Struct("<I")
 
@@ -45,6 +47,8 @@ def frame(payload: bytes) -> bytes:
 
 def read_frames(path: Path) -> Frames:
     """Every whole record up to the first that is not. NotAJournalError for another kind of file."""
+    if (size := path.stat().st_size) > MAX_FILE:
+        raise NotAJournalError(f"{str(path)!r} is not a journal: its {size} bytes exceed {MAX_FILE}")
     data = path.read_bytes()
     if not data.startswith(MAGIC):
         if MAGIC.startswith(data):

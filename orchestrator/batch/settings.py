@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from orchestrator.orchestrator import Orchestrator
 
 SCHEMA = 1
+_MAX_CHARS = 1 << 20
+"""Most characters of a run.json that are read."""
 _FREE = frozenset(
     {
         "engines",
@@ -94,7 +96,8 @@ def read_run(folder: Path) -> dict[str, Any]:
     """What `run.json` of a run's folder says. UsageError if it is not there or of another version."""
     file = folder / "run.json"
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        with file.open(encoding="utf-8") as opened:
+            found = json.loads(opened.read(_MAX_CHARS))
     except (OSError, ValueError) as error:
         raise UsageError(f"{str(file)!r} cannot be read: {error}") from None
     if not isinstance(found, dict) or not isinstance(found.get("settings"), dict):

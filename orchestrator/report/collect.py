@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrator.batch.events import read_events
 from orchestrator.batch.folder import Run
-from orchestrator.batch.journal import JournalContent, JournalError
+from orchestrator.batch.journal import JournalContent, JournalError, read_journal
 from orchestrator.report.trees import add_answers, nodes_of, path_of, rivals
 
 
@@ -82,8 +82,13 @@ def trees_of(run: Run, facts: RunFacts, most: int) -> Iterator[dict[str, Any]]:
     seen = {row["id"] for row in facts.rows}
     found = (tree for row in facts.rows if (tree := _finished(run, row["id"])) is not None)
     yield from islice(found, most)
-    for content in run.journals():
-        if len(facts.rows) < most and content.finish is None and content.problem.id not in seen:
+    for path in islice(run.journal_paths(without=seen), max(most - len(seen), 0)):
+        try:
+            content = read_journal(path)
+        except JournalError:
+            facts.counts["unreadable"] += 1
+            continue
+        if content is not None:
             facts.rows.append(_half_grown(content))
             yield tree_of(content)
 

@@ -190,6 +190,7 @@ class TreeMap {
       if (step) { e.preventDefault(); this.pan(...step); }
       if (e.key === "+" || e.key === "-") this.zoom(e.key === "+" ? 1.2 : 1 / 1.2, canvas.clientWidth / 2, canvas.clientHeight / 2);
     });
+    canvas.addEventListener("theme", () => this.paint());
     new ResizeObserver(() => this.paint()).observe(canvas);
   }
   fit() {
@@ -304,7 +305,7 @@ function openProblem(id) {
     if (value !== "" && value !== null && value !== undefined) part(".facts").append(make("dt", "", name), make("dd", "", value));
   for (const rival of tree.rivals) {
     const line = make("tr", tree.nodes.some((node) => node.win && node.id === rival.best) || rival.answer === tree.answer ? "won" : "");
-    line.append(make("td", "", rival.answer), make("td", "", rival.votes ?? ""), make("td", "", rival.paths), make("td", "", number(rival.score)));
+    line.append(make("td", "", rival.answer), make("td", "", rival.votes === null ? "" : Number(rival.votes.toFixed(3))), make("td", "", rival.paths), make("td", "", number(rival.score)));
     part(".rivals tbody").append(line);
   }
   if (tree.nodes.length) new TreeView(tree, part);
@@ -315,6 +316,7 @@ byId("theme").addEventListener("click", () => {
   const root = document.documentElement, dark = matchMedia("(prefers-color-scheme: dark)").matches;
   const now = root.dataset.theme || (dark ? "dark" : "light");
   root.dataset.theme = now === "dark" ? "light" : "dark";
+  for (const map of panel.querySelectorAll("canvas.map")) map.dispatchEvent(new Event("theme"));
 });
 if (runs.size) {
   showRows();

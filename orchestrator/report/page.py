@@ -59,6 +59,8 @@ def _section(run: Run, facts: RunFacts) -> str:
         "strategy": str(run.settings.get("strategy")),
         "model": str(run.settings.get("model")),
     }
+    if counts["unreadable"]:
+        facts_shown["journals"] = f"{counts['unreadable']:,} cannot be read"
     cells = "".join(f"<dt>{escaped(k)}</dt><dd>{escaped(v)}</dd>" for k, v in facts_shown.items())
     settings = "".join(f"<dt>{escaped(k)}</dt><dd>{escaped(v)}</dd>" for k, v in sorted(run.settings.items()))
     return (

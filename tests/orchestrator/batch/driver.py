@@ -30,8 +30,8 @@ def factory(log: str) -> Callable[[], LoggingEngine]:
     return lambda: LoggingEngine(log)
 
 
-def main(rows: str, out: str, log: str) -> None:
-    with Orchestrator(engine=factory(log), engines=4, runtime="inline", concurrency=4) as orchestrator:
+def main(rows: str, out: str, log: str, runtime: str = "inline") -> None:
+    with Orchestrator(engine=factory(log), engines=4, runtime=runtime, concurrency=4) as orchestrator:
         orchestrator.run_batch(rows, out, "mcts", simulations=12, leaves=2)
 
 

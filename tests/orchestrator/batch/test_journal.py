@@ -133,7 +133,10 @@ def test_whole_records_of_the_wrong_shape_are_refused(path: Path, record: object
         read_journal(path)
 
 
-def test_sizes_are_bounded():
+def test_sizes_are_bounded(path: Path, monkeypatch):
+    monkeypatch.setattr("orchestrator.batch.frames.MAX_FILE", path.stat().st_size - 1)
+    with pytest.raises(JournalError, match="bytes exceed"):
+        read_journal(path)
     with pytest.raises(ValueError, match="exceeds"):
         frame(bytes(MAX_RECORD + 1))
     for data in (b"\xdd\xff\xff\xff\xff", b"\xc9\x00\x00\x00\x01\x05x", b"", b"\xc1"):

@@ -54,6 +54,17 @@ def test_a_half_grown_tree_can_be_shown_and_reported(capsys, simulated, tmp_path
     assert half in {tree["id"] for tree in trees} and half in {row["id"] for row in facts.rows}
 
 
+def test_a_journal_that_cannot_be_read_is_counted_and_the_report_is_made(capsys, simulated):
+    out = simulated(3, job=JobOptions(max_tokens=60))
+    done = {json.loads(line)["id"] for line in (out / "results.jsonl").read_text().splitlines()}
+    left = list(runs_of(out)[0].journal_paths(without=done))
+    left[0].write_bytes(b"something else")
+    code, text, _ = call(capsys, "report", out)
+    assert code == 0 and "1 cannot be read" in Path(text.strip()).read_text()
+    code, _, err = call(capsys, "export", out, "--format", "json")
+    assert code == 2 and "not a journal" in err
+
+
 def test_diff_names_what_flipped(capsys, tmp_path: Path, simulated):
     first, second = simulated(3, name="a"), simulated(3, name="b")
     rows = [json.loads(line) for line in (second / "results.jsonl").read_text().splitlines()]
