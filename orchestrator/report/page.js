@@ -16,8 +16,9 @@ class VirtualList {
     this.fill = box.querySelector(".fill");
     box.addEventListener("scroll", () => this.paint());
     box.addEventListener("keydown", (event) => this.onKey(event));
-    // By place, not by element: rows are replaced while the list scrolls.
-    this.fill.addEventListener("click", (event) => {
+    // On the press and by place: rows are replaced while the list scrolls, and a click needs its element until the release.
+    this.fill.addEventListener("mousedown", (event) => {
+      if (event.button) return;
       const i = Math.floor((event.clientY - this.fill.getBoundingClientRect().top) / ROW);
       if (event.target.classList.contains("knob") && this.key) this.key("Enter", this.items[i]);
       else this.go(i);
