@@ -16,7 +16,7 @@ from actors.handles import EngineDownError, EngineFailedError, EngineHandle, Ind
 from actors.local_view import LocalView
 from actors.placement import Branch, Placed, home, place
 from actors.rsbcm import Assignment, Scored
-from engine.base import Codec, path_keys
+from engine.base import Codec, flat, path_keys, without_repeated_end
 from search.ports import Context, Message
 from search.types import Cost, Expansion, Outcome, Score, ScoreRequest
 
@@ -95,6 +95,13 @@ class Dispatcher:
 
     def question(self, text: str) -> str:
         return self.codec.next_turn(text)
+
+    def tokens(self, text: str) -> tuple[int, ...]:
+        return tuple(self.codec.encode(text))
+
+    def follow_up(self, context: Context, text: str) -> tuple[int, ...]:
+        turn = self.codec.encode(self.codec.next_turn(text))
+        return tuple(without_repeated_end(self.codec, flat(context), turn))
 
     async def expand(self, wave: Sequence[Expansion]) -> list[Outcome]:
         """One outcome per order, in order. An order fails only after `attempts` tries."""

@@ -11,12 +11,14 @@ from typing import Any
 
 from search import budget as budgets
 from search.budget import Budget, Spent
+from search.follow_up import received, sent
+from search.node import Node
 from search.ports import Candidate, Pool, Verifier
 from search.prompts import ChatPrompt
 from search.result import SearchResult
 from search.samples import deduplicate, judged
 from search.strategies.base import Strategy
-from search.tree import Node, SearchTree
+from search.tree import SearchTree
 from search.types import Cost, Event, Expansion, Outcome, Problem, Sampling, Verdict
 
 EventSink = Callable[[Event], None]
@@ -102,7 +104,9 @@ class TreeSearch:
         return replace(order, n=1)
 
     async def _grow(self, run: _Run, wave: Sequence[Expansion]) -> None:
-        outcomes = [deduplicate(outcome) for outcome in await self.pool.expand(wave)]
+        wire = [sent(order, self.pool) for order in wave]
+        replies = zip(wave, wire, await self.pool.expand(wire), strict=True)
+        outcomes = [deduplicate(received(order, asked, outcome, self.pool)) for order, asked, outcome in replies]
         for outcome in outcomes:
             run.book(outcome)
         verdicts = await self._verify(run, outcomes)

@@ -32,6 +32,14 @@ class Pool(Protocol):
         """`text` as the user's next turn after an assistant's, rendered up to the assistant's first token."""
         ...
 
+    def tokens(self, text: str) -> tuple[int, ...]:
+        """Token ids of a plain text, to stand behind a path."""
+        ...
+
+    def follow_up(self, context: Context, text: str) -> tuple[int, ...]:
+        """Token ids of the user's next turn behind an assistant's that ends with `context`."""
+        ...
+
     async def expand(self, wave: Sequence[Expansion]) -> list[Outcome]:
         """Grow all expansions; outcomes in the order of the wave."""
         ...

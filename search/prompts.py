@@ -14,6 +14,15 @@ INSTRUCTION = (
 STEP_QUESTION = "Is the reasoning above correct so far? Reply with Yes or No only."
 ANSWER_QUESTION = "Is the final answer above correct? Reply with Yes or No only."
 
+PROPOSE = (
+    "Do not go on yet. List {n} different possible next steps of the solution, one per line and nothing else. "
+    "A step that solves the problem ends with 'Answer:' and the final answer."
+)
+REFINE = (
+    "Check the solution above for mistakes. Then write an improved solution, "
+    "and end with a line 'Answer:' followed by the final answer only."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:

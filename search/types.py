@@ -73,6 +73,11 @@ class Sampling:
             raise ValueError(f"max_tokens must be >= 1, got {self.max_tokens}")
 
 
+Mode = Literal["sample", "rollout", "propose", "refine"]
+"""Independent next steps; whole continuations that only simulate; next steps proposed in one reply; new solutions
+behind a request to improve the one above (see `search.follow_up`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Expansion:
     """Order to grow `n` children below one node.
@@ -91,6 +96,7 @@ class Expansion:
     first_sample: int = 0
     deadline_s: float | None = None
     hint: str = ""
+    mode: Mode = "sample"
 
     def clipped(self, n: int, max_tokens: int) -> Expansion:
         """The same order with fewer samples or tokens."""
@@ -152,7 +158,10 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came back for one expansion: samples, or an error; `engine` names who did it."""
+    """What came back for one expansion: samples, or an error; `engine` names who did it.
+
+    cancelled: the order was called back because nobody needed it any more; what it had written is not in the tree.
+    """
 
     expansion_id: str
     problem_id: str
@@ -161,6 +170,7 @@ class Outcome:
     engine: str = ""
     cost: Cost = Cost()
     error: str | None = None
+    cancelled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
