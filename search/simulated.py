@@ -94,13 +94,14 @@ class SimulatedPool:
         drawn = (order.seed, index) if order.sampling.temperature else ("greedy",)
         writer = _Writer(self.world, order, self.world.draw(order.problem_id, order.node_id, *drawn))
         text, finish = writer.write()
-        tokens = (writer.state.token, *(1,) * (writer.count - 1))
+        tokens = (writer.state.token, 2 + writer.draw.getrandbits(20), *(1,) * writer.count)[: writer.count]
         key = ("confidence", order.problem_id, text)
         confidence = self.world.judge(writer.state.right, self.world.confidence_auc, *key)
         return Sample(text, tokens, finish, index, -0.1 * writer.count, confidence)
 
     def _score(self, request: ScoreRequest) -> Score:
-        p_yes = self.world.judge(State.of(request.context).right, self.world.auc, request.id)
+        written = [token for segment in request.context[1:] for token in segment if token > 1]
+        p_yes = self.world.judge(State.of(request.context).right, self.world.auc, request.id, written)
         return Score(request.id, p_yes, "simulated", Cost(verified=_QUESTION_TOKENS))
 
 

@@ -23,7 +23,8 @@ from search.voting import Vote, beta_confidence, tally
 @dataclass(frozen=True, kw_only=True)
 class SelfConsistency(WholeSamples):
     """stop: "beta" ends when P(the leader stays ahead of the runner-up) >= stop_at; "window" when `window` samples in a
-    row, counted from the first, all state one answer; "none" draws every sample. vote: "majority" | "confidence".
+    row, counted from the first, all state one answer; "none" draws every sample. Either rule also ends a majority vote
+    that the samples left cannot turn. vote: "majority" | "confidence".
     """
 
     name: ClassVar[str] = "self_consistency"
@@ -47,10 +48,15 @@ class SelfConsistency(WholeSamples):
         return frozenset({"confidence"} if self.vote == "confidence" else ())
 
     def settled(self, tree: SearchTree) -> bool:
-        if self.stop == "beta":
-            first, second = ([group.count for group in poll(tree, tree.finished())] + [0, 0])[:2]
-            return first > 0 and beta_confidence(first, second) >= self.stop_at
-        return self.stop == "window" and self._window_agrees(tree)
+        if self.stop == "none":
+            return False
+        first, second = ([group.count for group in poll(tree, tree.finished())] + [0, 0])[:2]
+        left = self.samples - len(tree.told)
+        if self.vote == "majority" and first - second > left > 0:
+            return True
+        if self.stop == "window":
+            return self._window_agrees(tree)
+        return first > 0 and beta_confidence(first, second) >= self.stop_at
 
     def answer(self, tree: SearchTree) -> Selection:
         weight = (lambda node: node.thought.confidence) if self.vote == "confidence" else None
