@@ -66,7 +66,9 @@ class EngineSpec:
 
     @cached_property
     def capabilities(self) -> frozenset[str]:
-        return self._example.capabilities if self.factory is not None else _ALL
+        if self.factory is not None:
+            return self._example.capabilities
+        return _ALL if self.model == SIMULATED else _ALL | {"cancel"}
 
     @cached_property
     def _example(self) -> Engine:

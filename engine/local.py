@@ -68,7 +68,7 @@ class LocalEngine:
     where the device is the CPU itself.
     """
 
-    capabilities = frozenset({"logprobs", "confidence", "score", "kv_export"})
+    capabilities = frozenset({"logprobs", "confidence", "score", "kv_export", "cancel"})
     concurrent = True
 
     def __init__(

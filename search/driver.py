@@ -11,9 +11,9 @@ from typing import Any
 
 from search import budget as budgets
 from search.budget import Budget, Spent
-from search.follow_up import received, sent
+from search.landing import landed
 from search.node import Node
-from search.ports import Candidate, Pool, Verifier
+from search.ports import Candidate, Context, Pool, Verifier
 from search.prompts import ChatPrompt
 from search.result import SearchResult
 from search.samples import deduplicate, judged
@@ -22,6 +22,8 @@ from search.tree import SearchTree
 from search.types import Cost, Event, Expansion, Outcome, Problem, Sampling, Verdict
 
 EventSink = Callable[[Event], None]
+Scored = tuple[Context, float, int]
+"""A judged node: its path, score and depth."""
 
 
 class TreeSearch:
@@ -104,13 +106,22 @@ class TreeSearch:
         return replace(order, n=1)
 
     async def _grow(self, run: _Run, wave: Sequence[Expansion]) -> None:
-        wire = [sent(order, self.pool) for order in wave]
-        replies = zip(wave, wire, await self.pool.expand(wire), strict=True)
-        outcomes = [deduplicate(received(order, asked, outcome, self.pool)) for order, asked, outcome in replies]
+        scored: list[Scored] = []
+        async for outcomes in landed(self.pool, self.strategy, run.tree, wave):
+            scored += await self._tell(run, [deduplicate(outcome) for outcome in outcomes])
+        run.spent.expansions += len(wave)
+        run.spent.nodes = len(run.tree) - 1
+        await self._tidy(run, scored)
+        self._emit(run, "wave", expansions=len(wave), nodes=run.spent.nodes, tokens=run.spent.tokens)
+
+    async def _tell(self, run: _Run, outcomes: Sequence[Outcome]) -> list[Scored]:
+        """Book, judge and tell; the new nodes that have a score."""
         for outcome in outcomes:
             run.book(outcome)
+            if outcome.cancelled:
+                self._emit(run, "cancelled", expansion=outcome.expansion_id, saved=outcome.cost.saved)
         verdicts = await self._verify(run, outcomes)
-        scored: list[tuple[tuple[tuple[int, ...], ...], float, int]] = []
+        scored: list[Scored] = []
         for outcome in outcomes:
             count = sum(not sample.blank for sample in outcome.samples)
             told = judged(outcome, verdicts[:count]) if self.verifier else outcome
@@ -120,12 +131,9 @@ class TreeSearch:
                 self._emit(run, "node", **_node_event(node))
                 if node.score is not None:
                     scored.append((run.tree.context(node), node.score, node.depth))
-        run.spent.expansions += len(wave)
-        run.spent.nodes = len(run.tree) - 1
-        await self._tidy(run, scored)
-        self._emit(run, "wave", expansions=len(wave), nodes=run.spent.nodes, tokens=run.spent.tokens)
+        return scored
 
-    async def _tidy(self, run: _Run, scored: Sequence[tuple[tuple[tuple[int, ...], ...], float, int]]) -> None:
+    async def _tidy(self, run: _Run, scored: Sequence[Scored]) -> None:
         """Feed omega to the block index and free what this wave made useless."""
         if scored:
             await self.pool.note_scores(scored)
@@ -217,7 +225,7 @@ class _Run:
         cost = outcome.cost
         self.cost += cost
         self.spent.tokens += cost.generated
-        if outcome.error is not None:
+        if outcome.error is not None and not outcome.cancelled:
             self.errors.append(outcome.error)
             self.failed += 1
         if outcome.engine:

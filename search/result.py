@@ -60,6 +60,7 @@ class SearchResult:
                 "generated": cost.generated,
                 "prefilled": cost.prefilled,
                 "verified": cost.verified,
+                "saved": cost.saved,
                 "reused": dict(cost.reused),
                 "predicted_hit": cost.predicted_hit,
                 "actual_hit": cost.actual_hit,

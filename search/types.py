@@ -106,7 +106,11 @@ class Expansion:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Tokens and seconds of one call or a sum of calls; `reused` counts row tokens by RKSC tier."""
+    """Tokens and seconds of one call or a sum of calls; `reused` counts row tokens by RKSC tier.
+
+    saved: tokens that samples called back in flight could still have generated at most, their limits less what they
+    had.
+    """
 
     generated: int = 0
     prefilled: int = 0
@@ -115,6 +119,7 @@ class Cost:
     predicted_hit: int = 0
     actual_hit: int = 0
     seconds: Mapping[str, float] = field(default_factory=dict)
+    saved: int = 0
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(
@@ -125,6 +130,7 @@ class Cost:
             self.predicted_hit + other.predicted_hit,
             self.actual_hit + other.actual_hit,
             _merged(self.seconds, other.seconds),
+            self.saved + other.saved,
         )
 
 

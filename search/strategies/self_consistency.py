@@ -51,7 +51,7 @@ class SelfConsistency(WholeSamples):
         if self.stop == "none":
             return False
         first, second = ([group.count for group in poll(tree, tree.finished())] + [0, 0])[:2]
-        left = self.samples - len(tree.told)
+        left = self.samples - len(tree.told) + len(tree.cancelled)
         if self.vote == "majority" and first - second > left > 0:
             return True
         if self.stop == "window":

@@ -14,7 +14,8 @@ from search.types import Boundary, Expansion, Sampling, Selection
 
 @dataclass(frozen=True, kw_only=True)
 class WholeSamples(TreeStrategy):
-    """samples: most samples drawn. wave: samples asked for at once. max_tokens: limit of one whole sample.
+    """samples: most samples drawn. wave: samples asked for at once, whatever the capacity. max_tokens: limit of one
+    whole sample.
 
     At temperature 0 there is one sample a hint. Once `settled`, nothing more is asked for and what is in flight is
     called back.
@@ -40,7 +41,7 @@ class WholeSamples(TreeStrategy):
         if sampling.temperature == 0.0:
             orders = [] if asked else self.by_hint(self.samples)
             return [tree.expansion(tree.root, n, sampling, hint=hint) for hint, n in orders]
-        count = min(self.wave, self.samples - asked, capacity)
+        count = min(self.wave, self.samples - asked)
         return [tree.expansion(tree.root, 1, sampling, hint=self.hint(asked + i)) for i in range(count)]
 
     def unneeded(self, tree: SearchTree) -> Collection[str]:

@@ -63,7 +63,7 @@ def test_case_14_every_completion_sits_in_its_own_tree(lab, name):
         "dvts": {"n": 4, "m": 2},
         "mcts": {"k": 4},
         "rebase": {"n": 4},
-        "self_consistency": {"samples": 4, "stop_at": 1.0},
+        "self_consistency": {"samples": 4, "stop": "none"},
         "tot": {"k": 4},
     }[name]
     problems = [Problem(f"problem-{n}", f"id-{n}") for n in (11, 22, 33)]
@@ -110,7 +110,7 @@ def test_case_74_out_of_order_replies_give_the_same_trees(lab, plain):
 def test_case_75_eight_samples_are_distinct_and_the_same_next_time(lab):
     def texts(**more):
         found = lab(SimulatedEngine(depth=6)).solve(
-            "self_consistency", options={"samples": 8, "stop_at": 1.0, "wave": 8, **more}
+            "self_consistency", options={"samples": 8, "stop": "none", "wave": 8, **more}
         )
         return [node.thought.text for node in found.tree.nodes()][1:]
 
