@@ -69,7 +69,9 @@ class ABMCTS(MonteCarlo):
         return tree.expansion(node, self.k, sampling, hint=self.hint())
 
     def ceiling(self, sampling: Sampling) -> Ceiling:
-        return super().ceiling(replace(sampling, max_tokens=self.max_tokens) if self.unit == "answer" else sampling)
+        if self.unit == "step":
+            return super().ceiling(sampling)
+        return replace(super().ceiling(replace(sampling, max_tokens=self.max_tokens)), follow_ups=self.simulations)
 
     def _wider(self, children: Sequence[Node], draw: random.Random) -> bool:
         """GEN against CONT."""

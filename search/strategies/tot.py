@@ -8,7 +8,7 @@ holds a vote among the candidates. Backup: none.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import ClassVar, Literal
 
@@ -19,6 +19,8 @@ from search.strategies.options import require_at_least, require_choice, require_
 from search.strategies.selection import answer_of, pooled
 from search.tree import SearchTree
 from search.types import Expansion, Sampling, Selection
+
+_ENDING = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,12 +85,18 @@ class TreeOfThoughts(LevelSearch):
         return nodes, nodes * self.k
 
     def ceiling(self, sampling: Sampling) -> Ceiling:
-        """Depth-first, the whole tree in the worst case: k + k^2 + ... + k^max_depth samples."""
-        if self.order == "bfs":
-            return super().ceiling(sampling)
-        samples = sum(self.k**depth for depth in range(1, self.max_depth + 1))
-        orders = self.width(0)[0] + sum(self.k**depth for depth in range(1, self.max_depth))
-        return Ceiling(orders, samples, samples * sampling.max_tokens, self.max_depth)
+        """Depth-first, the whole tree in the worst case: k + k^2 + ... + k^max_depth samples.
+
+        A proposal is tokenised with the step's ending, for which a few tokens are reckoned.
+        """
+        most = super().ceiling(sampling)
+        if self.order == "dfs":
+            samples = sum(self.k**depth for depth in range(1, self.max_depth + 1))
+            orders = self.width(0)[0] + sum(self.k**depth for depth in range(1, self.max_depth))
+            most = Ceiling(orders, samples, samples * sampling.max_tokens, self.max_depth)
+        if self.generate == "sample":
+            return most
+        return replace(most, follow_ups=most.expansions, restated=most.tokens + _ENDING * most.samples)
 
     def _deepest(self, tree: SearchTree) -> list[Node]:
         """Next node in depth-first order: down the best child that still has an open leaf."""
