@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -20,6 +19,7 @@ from search.samples import deduplicate, judged
 from search.strategies.base import Strategy
 from search.tree import SearchTree
 from search.types import Cost, Event, Expansion, Outcome, Problem, Sampling, Verdict
+from search.verifiers.sound import sound_verdicts
 
 EventSink = Callable[[Event], None]
 Scored = tuple[Context, float, int]
@@ -152,7 +152,7 @@ class TreeSearch:
             return []
         began = self.clock()
         left = None if self.budget.seconds is None else self.budget.seconds - (began - run.started)
-        verdicts = await _verdicts(self.verifier, batch, left)
+        verdicts = await sound_verdicts(self.verifier, batch, left)
         for error in sorted({v.error for v in verdicts if v.error}):
             self._warn(run, f"verifier: {error}")
         run.spent.verifications += len(batch)
@@ -247,31 +247,6 @@ def validate(capabilities: frozenset[str], strategy: Strategy, verifier: Verifie
         f"(it gives: {', '.join(sorted(capabilities)) or 'nothing beyond text'}); "
         f"use strategy 'self_consistency' or 'greedy', or a verifier of your own (verifier=callable)"
     )
-
-
-async def _verdicts(verifier: Verifier, batch: Sequence[Candidate], seconds: float | None) -> list[Verdict]:
-    """One verdict with a sound score per candidate, whatever a verifier of the user's does, in the seconds left."""
-    name = type(verifier).__name__
-    try:
-        verdicts = list(await asyncio.wait_for(verifier.score(batch), seconds))
-        error = f"returned {len(verdicts)} verdicts for {len(batch)} paths"
-    except TimeoutError:
-        verdicts, error = [], "did not answer within the budget's seconds"
-    except (Exception, SystemExit) as raised:  # the search goes on without these scores; the result warns of it
-        verdicts, error = [], f"raised {type(raised).__name__}: {raised}"
-    if len(verdicts) != len(batch):
-        return [Verdict(None, name, error=f"{name} {error}")] * len(batch)
-    return [_sound(verdict, name) for verdict in verdicts]
-
-
-def _sound(verdict: object, name: str) -> Verdict:
-    """A verdict whose score is a number in [0, 1], or one that says what came instead."""
-    if not isinstance(verdict, Verdict):
-        return Verdict(None, name, error=f"{name} returned a {type(verdict).__name__}, not a Verdict")
-    score: object = verdict.score
-    if score is None or (isinstance(score, int | float) and 0.0 <= score <= 1.0):
-        return verdict
-    return replace(verdict, score=None, error=f"{name} gave the score {score!r}, not a number in [0, 1]")
 
 
 def _candidates(tree: SearchTree, outcome: Outcome) -> list[Candidate]:

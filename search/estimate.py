@@ -49,16 +49,16 @@ def estimate(
     """prompt_tokens: of each prompt variant. question_tokens: the longest question of the verifier, 0 if it asks none
     of an engine. follow_up_tokens: the longest request put behind a path (`search.follow_up`).
     """
-    most = strategy.ceiling(sampling) if isinstance(strategy, Bounded) else None
     budget = budget or Budget()
-    generated = least(most and most.tokens, budget.tokens)
-    expansions = least(most and most.expansions, budget.expansions, generated)
-    samples = least(most and most.samples, generated)
+    most = strategy.ceiling(sampling) if isinstance(strategy, Bounded) else None
+    generated = least(most.tokens if most else None, budget.tokens)
+    expansions = least(most.expansions if most else None, budget.expansions, generated)
+    samples = least(most.samples if most else None, generated)
     nodes = least(samples, budget.nodes)
     judged = least(nodes, budget.verifications) if strategy.judges else 0
     kv_tokens = None
     if generated is not None:
-        follow_ups = least(most and most.follow_ups, expansions) or 0
+        follow_ups = least(most.follow_ups if most else 0, expansions) or 0
         restated = most.restated if most else 0
         kv_tokens = sum(prompt_tokens) + generated + follow_up_tokens * follow_ups + restated
     return Estimate(
@@ -67,7 +67,7 @@ def estimate(
         samples=samples,
         generated=generated,
         nodes=nodes,
-        depth=least(most and most.depth, nodes),
+        depth=least(most.depth if most else None, nodes),
         verifications=judged,
         verifier_calls=least(judged, expansions),
         verified=None if judged is None else judged * question_tokens,

@@ -14,6 +14,12 @@ INSTRUCTION = (
 STEP_QUESTION = "Is the reasoning above correct so far? Reply with Yes or No only."
 ANSWER_QUESTION = "Is the final answer above correct? Reply with Yes or No only."
 
+VOTE = (
+    "{problem}\n\nHere are several ways to begin or to solve this problem. Compare them and decide which is the most "
+    "promising.\n\n{choices}"
+)
+VOTE_READY = "I have compared them."
+VOTE_QUESTION = "Is choice {i} the most promising one? Reply with Yes or No only."
 PROPOSE = (
     "Do not go on yet. List {n} different possible next steps of the solution, one per line and nothing else. "
     "A step that solves the problem ends with 'Answer:' and the final answer."

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from search.answers import equivalent, extract
+from search.checkers.grade import grade
 from search.tree import SearchTree
 from search.types import Cost, Problem
 
@@ -37,11 +37,8 @@ class SearchResult:
 
     @property
     def correct(self) -> bool | None:
-        """Whether the answer is the problem's reference answer; None without one."""
-        if self.problem.reference is None:
-            return None
-        wanted = extract(self.problem.reference, self.problem.kind) or self.problem.reference
-        return self.answer is not None and equivalent(self.answer, wanted)
+        """Whether the answer is right (`search.checkers.grade`); None where the problem does not say what is."""
+        return grade(self.problem, self.answer)
 
     def to_json(self) -> dict[str, Any]:
         """One JSON object; ids, texts and scores are equal between runs that promise equality."""

@@ -17,14 +17,22 @@ ENDED: frozenset[str] = frozenset({"eos", "stop"})
 """Finish reasons after which a reasoning path is over."""
 
 
+Checker = Callable[[str], bool]
+"""Whether an answer is right; built for one problem (see `search.checkers`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One question. `kind` selects answer extraction (see `search.answers.extract`)."""
+    """One question. `kind` selects answer extraction (see `search.answers.extract`).
+
+    reference: the right answer, if it is known. checker: decides instead where several answers are right.
+    """
 
     text: str
     id: str = ""
     kind: str = "auto"
     reference: str | None = None
+    checker: Checker | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
@@ -136,7 +144,10 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A verifier's judgement of one path: score in [0, 1], or None with the reason in `error`."""
+    """A verifier's judgement of one path: score in [0, 1], or None with the reason in `error`.
+
+    An error beside a score says what was left out of it. None without an error: nothing to judge yet.
+    """
 
     score: float | None
     by: str
