@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 
-from orchestrator.config import TEXT_KEYS, Config, UsageError, read_yaml
+from orchestrator.arguments import INTERRUPTED, NOTHING_RAN, SOME_FAILED, USAGE, config_values, given, pairs
+from orchestrator.config import Config, UsageError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
-
-SOME_FAILED, USAGE, NOTHING_RAN, INTERRUPTED = 1, 2, 3, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -74,15 +72,13 @@ def solve(
         "verifications": verifications,
     }
     try:
-        values = {**(read_yaml(config) if config else {}), **_pairs(set_ or [], "--set"), **_given(named)}
-        if isinstance(values.get("engines"), str) and values["engines"] != "auto":
-            values["engines"] = _integer(values["engines"], "--engines")
+        values = config_values(config, set_, named)
         code = _solve(
             " ".join(problem),
             strategy,
-            _pairs(option or [], "--option"),
+            pairs(option or [], "--option"),
             values,
-            _given(budget),
+            given(budget),
             seed,
             limit,
             as_json,
@@ -128,32 +124,3 @@ def _solve(
     for error in errors:
         print(error, file=sys.stderr)
     return 0 if not errors else SOME_FAILED if len(errors) < len(problems) else NOTHING_RAN
-
-
-def _given(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value is not None}
-
-
-def _pairs(texts: Sequence[str], flag: str) -> dict[str, Any]:
-    """`key=value` texts; values are read as YAML scalars or lists."""
-    pairs = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            raise UsageError(f"{flag} takes key=value, got {text!r}")
-        name = key.replace("-", "_")
-        if flag == "--set" and name in TEXT_KEYS:
-            pairs[name] = value
-            continue
-        try:
-            pairs[name] = yaml.safe_load(value)
-        except yaml.YAMLError:
-            raise UsageError(f"{flag} {key}: {value!r} is not a YAML value") from None
-    return pairs
-
-
-def _integer(text: str, flag: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise UsageError(f"{flag} takes a number or 'auto', got {text!r}") from None

@@ -127,8 +127,10 @@ class ScoredStrategy(TreeStrategy):
         scores = [step.score for step in tree.path(node) if step.score is not None]
         return path_score(scores, self.aggregate) if scores else None
 
-    def rank(self, tree: SearchTree, node: Node) -> tuple[bool, float]:
+    def rank(self, tree: SearchTree, node: Node) -> tuple[float, ...]:
         """Sort key; a path without a score is below every path with one."""
+        if self.aggregate == "last":
+            return node.rank
         score = self.path_score(tree, node)
         return (score is not None, score or 0.0)
 

@@ -11,13 +11,13 @@ from search.tree import SearchTree
 from search.types import Selection
 from search.voting import Group, Vote, tally
 
-Rank = Callable[[Node], tuple[bool, float]]
+Rank = Callable[[Node], tuple[float, ...]]
 """Sort key of a node: whether it has a score, and the score."""
 Weight = Callable[[Node], float | None]
 """How much a finished path's vote counts; None where nothing tells."""
 
 
-def by_own_score(node: Node) -> tuple[bool, float]:
+def by_own_score(node: Node) -> tuple[float, ...]:
     return node.rank
 
 

@@ -11,10 +11,11 @@ from statistics import fmean
 import pytest
 
 from search.driver import TreeSearch
+from search.paired import by_luck
 from search.result import SearchResult
 from search.simulated import SimulatedPool
-from search.statistics import auc, binomial_tail
 from search.strategies import registry
+from search.verifiers.auc import auc
 from search.verifiers.self_evaluation import SelfEvaluation
 from search.world import World
 
@@ -42,14 +43,17 @@ def test_the_verifier_has_the_auc_it_was_given(wanted):
     found = solve(World(auc=wanted, spread=0.0), "best_of_n", 375, samples=8, accept=1.0)
     nodes = [(node.score, result.tree, node) for result in found for node in result.tree.complete()]
     right = [tree.text(node).endswith(str(tree.problem.reference)) for _, tree, node in nodes]
-    assert abs(auc([score for score, _, _ in nodes], right) - wanted) < 0.063
+    assert abs(auc([(score, label) for (score, _, _), label in zip(nodes, right, strict=True)]) - wanted) < 0.063
 
 
 def test_the_confidence_has_the_auc_it_was_given():
     found = solve(World(confidence_auc=0.75, spread=0.0), "self_consistency", 375, samples=8, stop="none")
     nodes = [(node, result.tree) for result in found for node in result.tree.complete()]
     right = [tree.text(node).endswith(str(tree.problem.reference)) for node, tree in nodes]
-    assert abs(auc([node.thought.confidence for node, _ in nodes], right) - 0.75) < 0.063
+    assert (
+        abs(auc([(node.thought.confidence, label) for (node, _), label in zip(nodes, right, strict=True)]) - 0.75)
+        < 0.063
+    )
 
 
 @pytest.mark.parametrize("name", ["greedy", "self_consistency"])
@@ -113,7 +117,7 @@ def test_search_beats_greedy_when_the_verifier_is_good(name, options):
     of more than 4 standard errors: false alarm below 1e-4."""
     world = World(auc=0.9, **ONE_LURE)
     better, worse = turned(solve(world, "greedy", 150), solve(world, name, 150, **options))
-    assert binomial_tail(better, better + worse) < 1e-4
+    assert by_luck(better, worse) < 1e-4
 
 
 @pytest.mark.parametrize(("name", "options"), [("mcts", {}), ("beam", {"max_depth": 5}), ("rebase", {"max_depth": 5})])
@@ -121,7 +125,7 @@ def test_search_does_not_beat_greedy_when_the_verifier_is_noise(name, options):
     """AUC 0.5, 300 problems: under "no gain" the exact one-sided test passes below 0.001 with at most that chance."""
     world = World(auc=0.5, **ONE_LURE)
     better, worse = turned(solve(world, "greedy", 300), solve(world, name, 300, **options))
-    assert binomial_tail(better, better + worse) > 0.001
+    assert by_luck(better, worse) > 0.001
     assert better + worse > 50
 
 
@@ -129,7 +133,7 @@ def test_a_vote_beats_greedy_without_any_verifier_when_wrong_answers_differ():
     """Half of the gain of MCTS with noise is the vote's: here it shows, with wrong answers spread over nine."""
     world = World(auc=0.5, lure=0.1, spread=1.0)
     better, worse = turned(solve(world, "greedy", 300), solve(world, "self_consistency", 300, samples=16))
-    assert binomial_tail(better, better + worse) < 1e-4
+    assert by_luck(better, worse) < 1e-4
 
 
 def test_a_better_verifier_is_worth_more_at_equal_tokens():
@@ -175,7 +179,7 @@ def test_votes_weighted_by_an_informative_confidence_are_no_worse():
         solve(world, "self_consistency", 300, samples=8, stop="none", vote=vote) for vote in ("majority", "confidence")
     )
     better, worse = turned(plain, weighted)
-    assert binomial_tail(better, better + worse) < 1e-3
+    assert by_luck(better, worse) < 1e-3
 
 
 def test_theory_of_best_of_n_with_a_perfect_verifier():
