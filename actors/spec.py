@@ -9,6 +9,7 @@ from typing import Any
 
 from engine.base import Codec, Engine
 from engine.eviction import policy
+from engine.kv_size import kv_bytes_per_token
 from engine.models import SIMULATED, ModelSource, resolve
 
 _ALL = frozenset({"logprobs", "confidence", "score"})
@@ -69,6 +70,13 @@ class EngineSpec:
         if self.factory is not None:
             return self._example.capabilities
         return _ALL if self.model == SIMULATED else _ALL | {"cancel"}
+
+    @property
+    def kv_bytes_per_token(self) -> int | None:
+        """Bytes of KV a token takes on an engine, at most; None where nothing tells."""
+        if self.factory is not None or self.model == SIMULATED:
+            return getattr(self._example if self.factory is not None else self.build(), "bytes_per_token", None)
+        return kv_bytes_per_token(self.source, self.dtype)
 
     @cached_property
     def _example(self) -> Engine:

@@ -12,7 +12,9 @@ from typing import Annotated, Any
 import typer
 
 from orchestrator.arguments import INTERRUPTED, NOTHING_RAN, SOME_FAILED, USAGE, config_values, given, pairs
+from orchestrator.compare_command import compare
 from orchestrator.config import Config, UsageError
+from orchestrator.estimate_command import estimate
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -33,7 +35,7 @@ def _root() -> None:
 @app.command()
 def solve(
     problem: Annotated[list[str], typer.Argument(help="a text, or a .txt or .jsonl file; several words are joined")],
-    strategy: Annotated[str, typer.Option(help="greedy, tot, mcts, self_consistency, or one you registered")] = "tot",
+    strategy: Annotated[str, typer.Option(help="greedy, tot, mcts, beam, ..., or one you registered")] = "tot",
     option: Annotated[
         list[str] | None, typer.Option("--option", "-o", help="strategy option key=value, may be repeated")
     ] = None,
@@ -44,7 +46,7 @@ def solve(
     runtime: Annotated[str | None, typer.Option(help="ray or inline")] = None,
     gpus_per_engine: Annotated[float | None, typer.Option(help="GPUs, or a share of one, for each engine")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:0, ...")] = None,
-    verifier: Annotated[str | None, typer.Option(help="self_evaluation, confidence or none")] = None,
+    verifier: Annotated[str | None, typer.Option(help="self_evaluation, vote, confidence, checker, ...")] = None,
     seed: Annotated[int, typer.Option(help="seed of all random streams")] = 0,
     tokens: Annotated[int | None, typer.Option(help="budget: generated tokens")] = None,
     seconds: Annotated[float | None, typer.Option(help="budget: wall clock")] = None,
@@ -124,3 +126,7 @@ def _solve(
     for error in errors:
         print(error, file=sys.stderr)
     return 0 if not errors else SOME_FAILED if len(errors) < len(problems) else NOTHING_RAN
+
+
+app.command()(compare)
+app.command()(estimate)

@@ -30,7 +30,7 @@ class Config(BaseModel):
     what goes first when they are short (`engine.eviction`).
     rows_per_engine: sample rows that fill an engine, None takes 2 on CPUs and 16 on GPUs. concurrency: problems
     searched at once. capacity: orders one strategy may have in flight. verifier: who scores nodes, for strategies
-    that ask.
+    that ask; verifier_command and verifier_timeout_s: of "command" (`search.verifiers.command`).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
@@ -57,7 +57,9 @@ class Config(BaseModel):
     system: str = SYSTEM
     instruction: str = INSTRUCTION
     kind: Literal["auto", "number", "choice", "math", "text", "exact"] = "auto"
-    verifier: Literal["self_evaluation", "confidence", "none"] = "self_evaluation"
+    verifier: Literal["self_evaluation", "vote", "confidence", "checker", "command", "none"] = "self_evaluation"
+    verifier_command: str = ""
+    verifier_timeout_s: float = Field(10.0, gt=0)
     concurrency: int = Field(8, ge=1)
     capacity: int = Field(16, ge=1)
     attempts: int = Field(3, ge=1)

@@ -15,17 +15,18 @@ from actors.dispatcher import Dispatcher
 from actors.spec import EngineSpec
 from engine.base import Codec
 from orchestrator.config import Config, UsageError
+from orchestrator.estimates import estimate_for
 from orchestrator.pool import start_pool
+from orchestrator.verifiers import command_verifier, own_verifier, verifier_for
 from search.budget import Budget
 from search.driver import EventSink, TreeSearch, validate
+from search.estimate import Estimate
 from search.ports import Pool, Verifier
 from search.prompts import ChatPrompt
 from search.result import SearchResult
 from search.strategies import registry
 from search.strategies.base import Strategy
 from search.types import Event, Problem
-from search.verifiers.function import Confidence, FunctionVerifier
-from search.verifiers.self_evaluation import SelfEvaluation
 
 SolveResult = SearchResult
 BudgetLike = Budget | Mapping[str, float] | None
@@ -46,7 +47,7 @@ class Orchestrator:
     ) -> None:
         named = verifier if isinstance(verifier, str) else "none"
         self.config = Config.create(verifier=named, **options)
-        self._verifier = _own_verifier(verifier)
+        self._verifier = own_verifier(verifier) or command_verifier(self.config)
         if engine is not None and not callable(engine):
             raise UsageError(f"engine takes a function that builds an engine, got {engine!r}; use model= for a name")
         self.spec = self.config.spec if engine is None else EngineSpec(model="factory", factory=engine)
@@ -160,6 +161,19 @@ class Orchestrator:
             raise UsageError(str(error)) from None
         return _Prepared(self, checked, chosen, limits, seed, on_event)
 
+    def estimate(
+        self, problem: str | Problem, strategy: str | Strategy = "tot", *, budget: BudgetLike = None, **options: Any
+    ) -> Estimate:
+        """Upper bound of calls, tokens, nodes and KV of one `solve` with these arguments; starts no engine."""
+        try:
+            chosen = _strategy(strategy, options)
+            asked = problem if isinstance(problem, Problem) else Problem(problem, kind=self.config.kind)
+            limits = budget if isinstance(budget, Budget) else Budget.from_mapping({} if budget is None else budget)
+            judge = self._verifier_for(chosen, _NoPool())
+            return estimate_for(self.config, self.spec, self._codec, self._prompt, asked, chosen, judge, limits)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+
     # -- lifecycle -------------------------------------------------------------------------------------------------
     @property
     def pool(self) -> Dispatcher:
@@ -234,12 +248,7 @@ class Orchestrator:
         )
 
     def _verifier_for(self, strategy: Strategy, pool: Pool) -> Verifier | None:
-        if not strategy.judges:
-            return None
-        if self._verifier is not None:
-            return self._verifier
-        named: dict[str, Verifier | None] = {"self_evaluation": SelfEvaluation(pool), "confidence": Confidence()}
-        return named.get(self.config.verifier)
+        return verifier_for(self.config, self._verifier, strategy, pool)
 
     def _check_lengths(self, problems: Sequence[Problem], strategy: Strategy) -> None:
         """The prompt and one step must fit into the model's context."""
@@ -328,18 +337,6 @@ def _strategy(strategy: str | Strategy, options: Mapping[str, Any]) -> Strategy:
     if isinstance(strategy, type) or missing:
         raise ValueError(f"strategy must be a name or a strategy object, got {strategy!r}; names: {registry.names()}")
     return strategy
-
-
-def _own_verifier(verifier: Any) -> Verifier | None:
-    """A verifier object from what the user gave; None for a name (the configuration knows it) or None."""
-    if verifier is None or isinstance(verifier, str):
-        return None
-    if hasattr(verifier, "score") and hasattr(verifier, "needs"):
-        own: Verifier = verifier
-        return own
-    if callable(verifier):
-        return FunctionVerifier(verifier)
-    raise UsageError(f"verifier takes a name, a callable (problem, text) -> score, or a Verifier, got {verifier!r}")
 
 
 def _outcome(future: Future[SolveResult]) -> SolveResult | BaseException:
