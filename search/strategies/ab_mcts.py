@@ -34,6 +34,7 @@ class ABMCTS(MonteCarlo):
 
     name: ClassVar[str] = "ab_mcts"
     choose: Literal["best", "vote"] = "best"
+    simulations: int = 8
     k: int = 1
     unit: Literal["answer", "step"] = "answer"
     max_tokens: int = 256

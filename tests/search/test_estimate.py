@@ -171,6 +171,11 @@ def test_the_formulas_of_the_strategy_pages(name, options, expected):
     assert most.calls == most.expansions and most.nodes == most.samples
 
 
+@pytest.mark.parametrize("name", registry.names())
+def test_no_defaults_cost_more_than_the_default_budget_of_a_comparison(name):
+    assert estimate(registry.create(name), Sampling(max_tokens=64), prompt_tokens=[0]).generated <= 2048
+
+
 def test_a_budget_cuts_the_estimate():
     strategy = registry.create("mcts", simulations=100, k=4)
     most = estimate(strategy, Sampling(), Budget(tokens=500, nodes=30, seconds=9.0), prompt_tokens=[100, 120])

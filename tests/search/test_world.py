@@ -120,7 +120,18 @@ def test_search_beats_greedy_when_the_verifier_is_good(name, options):
     assert by_luck(better, worse) < 1e-4
 
 
-@pytest.mark.parametrize(("name", "options"), [("mcts", {}), ("beam", {"max_depth": 5}), ("rebase", {"max_depth": 5})])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("mcts", {}),
+        ("mcts", {"policy": "puct", "choose": "best"}),
+        ("beam", {"max_depth": 5}),
+        ("best_of_n", {}),
+        ("dvts", {"max_depth": 5}),
+        ("rebase", {"max_depth": 5}),
+        ("tot", {"max_depth": 5}),
+    ],
+)
 def test_search_does_not_beat_greedy_when_the_verifier_is_noise(name, options):
     """AUC 0.5, 300 problems: under "no gain" the exact one-sided test passes below 0.001 with at most that chance."""
     world = World(auc=0.5, **ONE_LURE)
