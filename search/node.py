@@ -17,7 +17,8 @@ class Node:
     visits N, value_sum W (mean value Q = W / N), in_flight: expansions under way at or below the node.
     complete: the path up to here is a finished solution. closed: a limit of the strategy forbids to expand it.
     open_leaves: expandable nodes at or below. quota: children that the strategy has allotted to it. value: what it was
-    backed up with. rollout: it was grown to simulate, and is never expanded.
+    backed up with; born, born_sum: number and sum of its children's values. rollout: it was grown to simulate, and is
+    never expanded.
     """
 
     id: str
@@ -37,6 +38,8 @@ class Node:
     closed: bool = False
     quota: int = 0
     value: float | None = None
+    born: int = 0
+    born_sum: float = 0.0
     rollout: bool = False
     engine: str = ""
     reason: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -42,6 +43,8 @@ class SearchTree:
         self.told: set[str] = set()
         self.cancelled: set[str] = set()
         self.graph: nx.DiGraph[str] = nx.DiGraph()
+        self._nodes: dict[str, Node] = {}
+        self._children: dict[str, list[Node]] = {}
         self.pruned: list[Node] = []
         self.answers: dict[str, str | None] = {}
         self._levels: list[list[Node]] = []
@@ -63,7 +66,7 @@ class SearchTree:
         return self.root.in_flight
 
     def __len__(self) -> int:
-        return int(self.graph.number_of_nodes())
+        return len(self._nodes)
 
     @property
     def height(self) -> int:
@@ -79,19 +82,18 @@ class SearchTree:
         return self._samples_asked.get(node.id, 0)
 
     def node(self, node_id: str) -> Node:
-        node: Node = self.graph.nodes[node_id]["node"]
-        return node
+        return self._nodes[node_id]
 
     def nodes(self) -> Iterator[Node]:
         """All nodes in order of insertion."""
-        return (data["node"] for _, data in self.graph.nodes(data=True))
+        return iter(self._nodes.values())
 
     def children(self, node: Node) -> list[Node]:
         """Children by sample index, in whatever order they came."""
-        return sorted((self.node(child) for child in self.graph.succ[node.id]), key=lambda n: n.index)
+        return list(self._children[node.id])
 
     def has_children(self, node: Node) -> bool:
-        return bool(self.graph.succ[node.id])
+        return bool(self._children[node.id])
 
     def parent(self, node: Node) -> Node | None:
         return None if node.parent is None else self.node(node.parent)
@@ -99,9 +101,11 @@ class SearchTree:
     def path(self, node: Node) -> list[Node]:
         """From the root to `node`, both included."""
         path = [node]
-        while (parent := self.parent(path[-1])) is not None:
-            path.append(parent)
-        return path[::-1]
+        while node.parent is not None:
+            node = self._nodes[node.parent]
+            path.append(node)
+        path.reverse()
+        return path
 
     def steps(self, node: Node) -> tuple[str, ...]:
         return tuple(n.thought.text for n in self.path(node)[1:])
@@ -222,8 +226,14 @@ class SearchTree:
             self._count(node, open_leaves=int(node.expandable))
 
     def backup(self, node: Node, value: float) -> None:
-        """N += m and W += m value for `node` and every node above it, m its multiplicity (value in [0, 1])."""
+        """N += m and W += m value for `node` and every node above it, m its multiplicity; its parent's `born` too.
+
+        value: in [0, 1].
+        """
         node.value = round(value * _EXACT) / _EXACT
+        if (parent := self.parent(node)) is not None:
+            parent.born += node.multiplicity
+            parent.born_sum += node.value * node.multiplicity
         for above in self.path(node):
             above.visits += node.multiplicity
             above.value_sum += node.value * node.multiplicity
@@ -280,11 +290,14 @@ class SearchTree:
 
     def _insert(self, node: Node) -> None:
         self.graph.add_node(node.id, node=node)
+        self._nodes[node.id] = node
+        self._children[node.id] = []
         if node.depth > self.height:
             self._levels.append([])
         self._levels[node.depth].append(node)
         if node.parent is not None:
             self.graph.add_edge(node.parent, node.id)
+            insort(self._children[node.parent], node, key=lambda child: child.index)
         self._count(node, open_leaves=int(node.expandable))
 
     # -- export ----------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ every node above it.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import ClassVar, Literal
@@ -55,9 +54,10 @@ class ABMCTS(MonteCarlo):
         draw = random.Random(int.from_bytes(blake2b(key, digest_size=8).digest(), "big"))
         node = tree.root
         while True:
-            children = tree.children(node)
-            below = [child for child in children if self._growable(child)]
-            if not below or self._wider(children, draw):
+            if self._wider(node, draw):
+                return node
+            below = [child for child in tree.children(node) if self._growable(child)]
+            if not below:
                 return node
             node = max(below, key=lambda child: self._sample(draw, child.value_sum, child.visits))
 
@@ -74,13 +74,12 @@ class ABMCTS(MonteCarlo):
             return super().ceiling(sampling)
         return replace(super().ceiling(replace(sampling, max_tokens=self.max_tokens)), follow_ups=self.simulations)
 
-    def _wider(self, children: Sequence[Node], draw: random.Random) -> bool:
-        """GEN against CONT."""
-        own = [(child.value or 0.0) * child.multiplicity for child in children]
-        counts = [child.multiplicity for child in children]
-        deeper = sum(child.value_sum for child in children) - sum(own)
-        visits = sum(child.visits for child in children) - sum(counts)
-        return self._sample(draw, sum(own), sum(counts)) >= self._sample(draw, deeper, visits)
+    def _wider(self, node: Node, draw: random.Random) -> bool:
+        """GEN, by the node's children alone, against CONT, by what grew below them."""
+        own = (node.value or 0.0, 1) if node.value is not None else (0.0, 0)
+        deeper = node.value_sum - own[0] * node.multiplicity - node.born_sum
+        visits = node.visits - own[1] * node.multiplicity - node.born
+        return self._sample(draw, node.born_sum, node.born) >= self._sample(draw, deeper, visits)
 
     def _sample(self, draw: random.Random, value_sum: float, visits: int) -> float:
         """One draw from Beta(a + W, b + N - W)."""

@@ -7,8 +7,9 @@ added and dropped while that pays, and the best of these is taken.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _PAYS = 1e-12
 _MOST_TO_CLIMB = 32  # leaves; each step of the climb takes time in their square
@@ -39,6 +40,7 @@ def keep(leaves: Sequence[Leaf], lambda_b: float, lambda_d: float) -> list[Leaf]
     """The leaves kept, at least one if there is one, in their order; ties go to the first."""
     if not leaves:
         return []
+    shown, leaves = {leaf.id: leaf for leaf in leaves}, _compressed(leaves)
     per_token = lambda_b / max(sum({node: n for leaf in leaves for node, n in leaf.path}.values()), 1)
     per_cluster = lambda_d / len({leaf.cluster for leaf in leaves})
 
@@ -51,7 +53,23 @@ def keep(leaves: Sequence[Leaf], lambda_b: float, lambda_d: float) -> list[Leaf]
         starts.append(_solve(leaves, values, per_token) or starts[0])
     if len(leaves) <= _MOST_TO_CLIMB:
         starts = [_climb(start, leaves, worth) for start in starts]
-    return max(starts, key=worth)
+    return [shown[leaf.id] for leaf in max(starts, key=worth)]
+
+
+def _compressed(leaves: Sequence[Leaf]) -> list[Leaf]:
+    """The same tree with one node for each set of leaves that share a trunk: long paths become short ones."""
+    below: dict[str, list[str]] = {}
+    tokens: dict[str, int] = {}
+    for leaf in leaves:
+        for node, count in leaf.path:
+            below.setdefault(node, []).append(leaf.id)
+            tokens[node] = count
+    trunk = {node: "\0".join(ids) for node, ids in below.items()}
+    merged: Counter[str] = Counter()
+    for node, name in trunk.items():
+        merged[name] += tokens[node]
+    paths = ((leaf, dict.fromkeys(trunk[node] for node, _ in leaf.path)) for leaf in leaves)
+    return [replace(leaf, path=tuple((name, merged[name]) for name in names)) for leaf, names in paths]
 
 
 def _speakers(leaves: Sequence[Leaf], per_token: float) -> set[str]:

@@ -178,7 +178,7 @@ def test_ab_mcts_posteriors_come_from_own_children_and_from_below(bench):
     tree = b.tree
     b.tell(tree.expansion(tree.root, 2), answer(1, 0.25), answer(2, 0.5))
     b.tell(tree.expansion(tree.node("r.0"), 1), answer(3, 1.0))
-    assert b.strategy._wider(tree.children(tree.root), spy) is True
+    assert b.strategy._wider(tree.root, spy) is True
     assert seen == [(0.5 + 0.75, 0.5 + 1.25), (0.5 + 1.0, 0.5 + 0.0)]
 
 
