@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -100,15 +101,16 @@ class TreeSearch:
         return wave
 
     def _single(self, run: _Run, order: Expansion) -> Expansion:
-        if order.sampling.temperature > 0 or order.n == 1:
+        if order.sampling.temperature > 0 or order.n == 1 or order.mode == "propose":
             return order
         self._warn(run, f"temperature 0: {order.n} samples would be equal, drawing one")
         return replace(order, n=1)
 
     async def _grow(self, run: _Run, wave: Sequence[Expansion]) -> None:
         scored: list[Scored] = []
-        async for outcomes in landed(self.pool, self.strategy, run.tree, wave):
-            scored += await self._tell(run, [deduplicate(outcome) for outcome in outcomes])
+        async with aclosing(landed(self.pool, self.strategy, run.tree, wave)) as portions:
+            async for outcomes in portions:
+                scored += await self._tell(run, [deduplicate(outcome) for outcome in outcomes])
         run.spent.expansions += len(wave)
         run.spent.nodes = len(run.tree) - 1
         await self._tidy(run, scored)

@@ -7,7 +7,7 @@ reason; its tokens are counted.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 
 from search.follow_up import received, sent
@@ -21,7 +21,7 @@ RECALLED = "cancelled: no longer needed"
 
 async def landed(
     pool: Pool, strategy: Strategy, tree: SearchTree, wave: Sequence[Expansion]
-) -> AsyncIterator[list[Outcome]]:
+) -> AsyncGenerator[list[Outcome], None]:
     """Portions of the wave, each to be told before the next is asked for; one portion where nothing can be recalled."""
     wire = {order.id: sent(order, pool) for order in wave}
     if not isinstance(strategy, Recalling) or "cancel" not in pool.capabilities:

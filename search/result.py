@@ -40,6 +40,13 @@ class SearchResult:
         """Whether the answer is right (`search.checkers.grade`); None where the problem does not say what is."""
         return grade(self.problem, self.answer)
 
+    @property
+    def wasted(self) -> int:
+        """Generated tokens that are on no finished path: pruned, dead, cut and recalled branches, merged duplicates."""
+        used = {step.id: step for node in self.tree.finished() for step in self.tree.path(node)}
+        kept = sum(len(step.thought.token_ids) for step in used.values())
+        return max(self.cost.generated - kept, 0)
+
     def to_json(self) -> dict[str, Any]:
         """One JSON object; ids, texts and scores are equal between runs that promise equality."""
         cost = self.cost
@@ -57,6 +64,7 @@ class SearchResult:
                 "generated": cost.generated,
                 "prefilled": cost.prefilled,
                 "verified": cost.verified,
+                "wasted": self.wasted,
                 "saved": cost.saved,
                 "reused": dict(cost.reused),
                 "predicted_hit": cost.predicted_hit,

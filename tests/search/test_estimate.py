@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.scripted import ScriptedEngine
 from engine.simulated import SimulatedEngine
 from search.budget import Budget
 from search.driver import TreeSearch
@@ -174,6 +175,16 @@ def test_the_formulas_of_the_strategy_pages(name, options, expected):
 @pytest.mark.parametrize("name", registry.names())
 def test_no_defaults_cost_more_than_the_default_budget_of_a_comparison(name):
     assert estimate(registry.create(name), Sampling(max_tokens=64), prompt_tokens=[0]).generated <= 2048
+
+
+def test_case_27_tokens_are_split_into_generation_verification_and_waste(lab):
+    """Of three branches of one token each way the beam drops two, and one path of two steps ends."""
+    one = lab(ScriptedEngine(lambda path, served: "abc"[served] + "\n\n" if not path else "Answer: 1"))
+    found = one.solve("tot", verifier=lambda p, t: 0.9 if t[0] == "a" else 0.1, options={"b": 1, "k": 3})
+    tokens = found.to_json()["tokens"]
+    assert [node.id for node in found.tree.complete()] == ["r.0.0"]
+    assert tokens["generated"] == 3 * 3 + 3 * 10
+    assert tokens["wasted"] == found.wasted == 2 * 3 + 2 * 10
 
 
 def test_a_budget_cuts_the_estimate():

@@ -235,6 +235,12 @@ def test_the_request_for_proposals_is_the_users_next_turn(lab):
     assert question.endswith("\n<assistant>")
 
 
+def test_case_76_proposals_at_temperature_zero_are_one_reply_and_all_kept(lab):
+    one = lab(ScriptedEngine(["1. One way.\n2. Another way.\n3. A third.\n"]))
+    found = one.solve("tot", options=PROPOSING, sampling=Sampling(temperature=0.0))
+    assert (len(found.tree.level(1)), one.count("expansions"), found.warnings) == (3, 1, ())
+
+
 def test_a_proposed_answer_ends_its_path(lab):
     found = lab(ScriptedEngine(["1. It is 4. Answer: 4\n2. Think more.\n"])).solve("tot", options=PROPOSING)
     assert (found.answer, found.complete) == ("4", True)

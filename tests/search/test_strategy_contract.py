@@ -1,5 +1,6 @@
 """What every strategy of the registry promises, whatever its idea is."""
 
+import asyncio
 import json
 import pickle
 import random
@@ -9,10 +10,15 @@ import pytest
 
 from engine.simulated import SimulatedEngine
 from search.budget import Budget
+from search.driver import TreeSearch
+from search.simulated import SimulatedPool
 from search.strategies import registry
-from search.strategies.base import Strategy, TreeStrategy
+from search.strategies.base import Recalling, Strategy, TreeStrategy
 from search.tree import SearchTree
 from search.types import ENDED, Outcome, Problem, Sample, Sampling, Selection, Verdict
+from search.verifiers.self_evaluation import SelfEvaluation
+from search.world import World
+from tests.search.lockstep import LockstepPool
 
 VARIANTS = {
     **{name: (name, {}) for name in registry.names()},
@@ -298,6 +304,23 @@ def test_the_result_is_one_json_object(lab, variant):
     assert row["id"] == found.problem.id and row["strategy"] == VARIANTS[variant][0]
     assert len(row["tree"]["nodes"]) == len(found.tree)
     assert row["complete"] is True and row["node"] in {node["id"] for node in row["tree"]["nodes"]}
+
+
+@ALL
+def test_the_pool_does_not_matter(variant):
+    """Whole waves, or orders that fly alone, come back in any order and may be called back."""
+    world = World(depth=2)
+
+    def solved(pool):
+        search = TreeSearch(pool, make(variant), SelfEvaluation(pool), seed=2)
+        found = asyncio.run(search.run(world.problems(1)[0]))
+        return found.tree.to_json(), found.answer, dict(found.votes), found.stop_reason
+
+    pools = [SimulatedPool(world), *(LockstepPool(world, rows, backwards=rows == 3) for rows in (1, 3, 16))]
+    whole, *flown = [solved(pool) for pool in pools]
+    assert flown[0] == flown[1] == flown[2]
+    if not isinstance(make(variant), Recalling):
+        assert whole == flown[0]
 
 
 def test_a_strategy_of_ones_own_gets_all_of_it(lab):
