@@ -47,7 +47,7 @@ lint: setup ## ruff, mypy and the import contracts
 	.venv/bin/lint-imports
 
 light: $(LIGHT) ## the tests of search/ where neither torch nor Ray is installed
-	.venv-light/bin/python -m pytest tests/search
+	.venv-light/bin/python -m pytest tests/search tests/golden
 
 $(LIGHT): Makefile
 	test -x .venv-light/bin/python || $(PYTHON) -m venv .venv-light

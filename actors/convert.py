@@ -16,12 +16,12 @@ from engine.base import (
 from search.types import Cost, Expansion, Outcome, Sample, Score, ScoreRequest
 
 
-def to_request(order: Expansion) -> BranchRequest:
+def to_request(order: Expansion, request_id: str) -> BranchRequest:
     """The engine's request; sample i's stream depends on (seed, problem, node, i) only."""
     sampling, boundary = order.sampling, order.sampling.boundary
     indices = range(order.first_sample, order.first_sample + order.n)
     return BranchRequest(
-        id=order.id,
+        id=request_id,
         path=order.context,
         streams=tuple(stream_key(order.seed, order.problem_id, order.node_id, i) for i in indices),
         rule=StepRule(

@@ -7,19 +7,21 @@ import itertools
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from actors.engine_actor import request_id
 from actors.fleet import Fleet
+from actors.flight import DispatchedFlight
 from actors.handles import EngineDownError, EngineFailedError, EngineHandle, IndexDownError, IndexHandle
 from actors.local_view import LocalView
 from actors.placement import Branch, Placed, home, place
 from actors.rsbcm import Assignment, Scored
-from engine.base import Codec, path_keys
+from engine.base import Codec, flat, path_keys, without_repeated_end
 from engine.sketch import sketch
-from search.ports import Context, Message
+from search.ports import Context, Flight, Message
 from search.types import Cost, Expansion, Outcome, Score, ScoreRequest
 
 T = TypeVar("T", Expansion, ScoreRequest)
@@ -88,6 +90,7 @@ class Dispatcher:
         self._fingerprint = fingerprint
         self._local = LocalView()
         self._sent: set[asyncio.Task[None]] = set()
+        self._working: dict[str, set[str]] = {engine.name: set() for engine in engines}
         self._tokens = (f"{uuid.uuid4().hex}-{i}" for i in itertools.count())
         self.fleet = Fleet(engines, self.on_failure, self._forget)
 
@@ -105,14 +108,28 @@ class Dispatcher:
     def count_tokens(self, text: str) -> int:
         return len(self.codec.encode(text))
 
+    def tokens(self, text: str) -> tuple[int, ...]:
+        return tuple(self.codec.encode(text))
+
+    def follow_up(self, context: Context, text: str) -> tuple[int, ...]:
+        turn = self.codec.encode(self.codec.next_turn(text))
+        return tuple(without_repeated_end(self.codec, flat(context), turn))
+
     async def expand(self, wave: Sequence[Expansion]) -> list[Outcome]:
         """One outcome per order, in order. An order fails only after `attempts` tries."""
         outcomes: dict[str, Outcome] = {}
-        call = partial(self._expand_on, next(self._tokens), outcomes)
-        for item in await self._try([_Item(order) for order in wave], self._placed, call):
-            order = item.work
-            outcomes[order.id] = Outcome(order.id, order.problem_id, order.node_id, cost=Cost(), error=item.error)
+
+        def keep(outcome: Outcome) -> None:
+            outcomes[outcome.expansion_id] = outcome
+
+        await self._expand([_Item(order) for order in wave], next(self._tokens), keep)
         return [outcomes[order.id] for order in wave]
+
+    def launch(self, wave: Sequence[Expansion]) -> Flight:
+        """One placement for the wave, one call an order."""
+        token = next(self._tokens)
+        items = [_Item(order, alone=True) for order in wave]
+        return DispatchedFlight(len(wave), partial(self._expand, items, token), partial(self._recall, token))
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[Score]:
         """Each request goes to the engine that grew its branch, or to another one if that is down."""
@@ -157,12 +174,14 @@ class Dispatcher:
 
     async def _send(self, call: Callable[[EngineHandle], Coroutine[Any, Any, None]]) -> None:
         """Call every engine that is up, without waiting for an answer."""
-        loop = asyncio.get_running_loop()
         for name in self.fleet.up():
-            task = loop.create_task(self.fleet.quietly(call(self.engines[name])))
-            self._sent.add(task)
-            task.add_done_callback(self._sent.discard)
+            self._spawn(call(self.engines[name]))
         await asyncio.sleep(0)
+
+    def _spawn(self, call: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(self.fleet.quietly(call))
+        self._sent.add(task)
+        task.add_done_callback(self._sent.discard)
 
     async def _try(
         self,
@@ -188,6 +207,17 @@ class Dispatcher:
                     item.again(name, error)
                     (pending if item.attempts < self.options.attempts else given_up).append(item)
         return given_up
+
+    async def _expand(self, items: list[_Item[Expansion]], token: str, deliver: Callable[[Outcome], None]) -> None:
+        for item in await self._try(items, self._placed, partial(self._expand_on, token, deliver)):
+            deliver(Outcome(item.work.id, item.work.problem_id, item.work.node_id, cost=Cost(), error=item.error))
+
+    def _recall(self, token: str, ids: Collection[str]) -> None:
+        """Tell the engines that work on these orders; an order that is not sent yet runs to its end."""
+        for name, requests in self._working.items():
+            known = [request for id in ids if (request := request_id(token, id)) in requests]
+            if known:
+                self._spawn(self.engines[name].cancel(known))
 
     # -- placing ---------------------------------------------------------------------------------------------------
     async def _placed(self, pending: list[_Item[Expansion]]) -> list[Group[Expansion]]:
@@ -228,7 +258,7 @@ class Dispatcher:
 
     # -- calling ---------------------------------------------------------------------------------------------------
     async def _expand_on(
-        self, token: str, outcomes: dict[str, Outcome], name: str, group: list[_Item[Expansion]]
+        self, token: str, deliver: Callable[[Outcome], None], name: str, group: list[_Item[Expansion]]
     ) -> str:
         load = self.fleet.loads[name]
         rows = sum(item.work.n for item in group)
@@ -236,11 +266,14 @@ class Dispatcher:
         load.rows += rows
         load.prefill_tokens += prefill
         began = time.monotonic()
+        requests = {request_id(token, item.work.id) for item in group}
+        self._working[name] |= requests
         try:
             found = await self._on(name, self.engines[name].expand([item.work for item in group], token))
         finally:
             load.rows -= rows
             load.prefill_tokens -= prefill
+            self._working[name] -= requests
         if isinstance(found, str):
             return found
         load.learn(found)
@@ -249,7 +282,7 @@ class Dispatcher:
             for sample in outcome.samples:
                 self._local.note(outcome.engine, self._keys((*item.work.context, sample.token_ids)))
             cost = outcome.cost + Cost(predicted_hit=item.predicted, seconds={"queue": queued})
-            outcomes[item.work.id] = replace(outcome, cost=cost)
+            deliver(replace(outcome, cost=cost))
         return ""
 
     async def _score_on(self, scores: dict[str, Score], name: str, group: list[_Item[ScoreRequest]]) -> str:

@@ -12,10 +12,17 @@ from typing import Any
 
 from actors.convert import to_outcome, to_query, to_request, to_score
 from actors.messages import EventBatch, pack
-from engine.base import Engine
+from engine.base import Cancelling, Engine
 from search.types import Expansion, Outcome, Score, ScoreRequest
 
 Publish = Callable[[bytes], str]
+
+
+def request_id(token: str, order_id: str) -> str:
+    """Names one dispatch of one order: two searches of one problem have orders of equal ids."""
+    return f"{token}/{order_id}"
+
+
 _REMEMBERED = 1024
 
 
@@ -32,6 +39,7 @@ class EngineActor:
         self._publish = publish
         self._seq = 0
         self._done: OrderedDict[tuple[str, str], Outcome] = OrderedDict()
+        self._recalled: OrderedDict[str, None] = OrderedDict()
         self._one_call = nullcontext() if self.engine.concurrent else threading.Lock()
         self._books = threading.Lock()
 
@@ -42,9 +50,10 @@ class EngineActor:
         """
         with self._one_call:
             with self._books:
-                done = {order.id: self._done.get((token, order.id)) for order in orders}
+                done = {order.id: self._known(token, order) for order in orders}
             todo = [order for order in orders if done[order.id] is None]
-            results = self.engine.expand([to_request(order) for order in todo]) if todo else []
+            requests = [to_request(order, request_id(token, order.id)) for order in todo]
+            results = self.engine.expand(requests) if todo else []
             fresh = {o.id: to_outcome(o, result, self.name) for o, result in zip(todo, results, strict=True)}
             self._remember(token, fresh)
             self._announce()
@@ -61,6 +70,15 @@ class EngineActor:
             self.engine.release(keys)
             self._announce()
 
+    def cancel(self, ids: Sequence[str]) -> None:
+        """End requests, by `request_id`, with what they have; those still to come end at once. Waits for no call."""
+        with self._books:
+            self._recalled.update((id, None) for id in ids)
+            while len(self._recalled) > _REMEMBERED:
+                self._recalled.popitem(last=False)
+        if isinstance(self.engine, Cancelling):
+            self.engine.cancel(ids)
+
     def note_scores(self, items: Sequence[tuple[bytes, float, int]]) -> None:
         """(prefix key, score, depth) of judged nodes; waits for no call under way."""
         self.engine.note_scores(items)
@@ -71,6 +89,12 @@ class EngineActor:
 
     def stats(self) -> dict[str, Any]:
         return {"name": self.name, "pid": os.getpid(), **self.engine.stats()}
+
+    def _known(self, token: str, order: Expansion) -> Outcome | None:
+        """The outcome of an order that was answered, or recalled before it came."""
+        if request_id(token, order.id) in self._recalled:
+            return Outcome(order.id, order.problem_id, order.node_id, engine=self.name)
+        return self._done.get((token, order.id))
 
     def _remember(self, token: str, outcomes: Mapping[str, Outcome]) -> None:
         with self._books:

@@ -39,6 +39,10 @@ class EngineHandle(Protocol):
 
     async def release(self, keys: Sequence[bytes]) -> None: ...
 
+    async def cancel(self, ids: Sequence[str]) -> None:
+        """End requests under way, by `actors.engine_actor.request_id`."""
+        ...
+
     async def note_scores(self, items: Sequence[tuple[bytes, float, int]]) -> None:
         """(prefix key, score, depth) of judged nodes, for eviction."""
         ...
@@ -96,6 +100,10 @@ class InlineEngine:
 
     async def release(self, keys: Sequence[bytes]) -> None:
         self._guard(lambda: self.actor.release(keys))
+
+    async def cancel(self, ids: Sequence[str]) -> None:
+        if (actor := self._actor) is not None:
+            self._guard(lambda: actor.cancel(ids))
 
     async def note_scores(self, items: Sequence[tuple[bytes, float, int]]) -> None:
         """An engine that was not built yet holds nothing to be scored."""

@@ -49,6 +49,10 @@ class _RemoteEngine(EngineActor):
         super().note_scores(items)
 
     @ray.method(concurrency_group="ctl")
+    def cancel(self, ids: Sequence[str]) -> None:  # type: ignore[override]
+        super().cancel(ids)
+
+    @ray.method(concurrency_group="ctl")
     def ping(self) -> int:  # type: ignore[override]
         return super().ping()
 
@@ -91,6 +95,9 @@ class RayEngine:
 
     async def release(self, keys: Sequence[bytes]) -> None:
         await _engine_call(self.actor.release.remote(list(keys)))
+
+    async def cancel(self, ids: Sequence[str]) -> None:
+        await _engine_call(self.actor.cancel.remote(list(ids)))
 
     async def note_scores(self, items: Sequence[tuple[bytes, float, int]]) -> None:
         await _engine_call(self.actor.note_scores.remote(list(items)))

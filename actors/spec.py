@@ -10,10 +10,11 @@ from typing import Any
 from engine.asks.options import Asks
 from engine.base import Codec, Engine
 from engine.eviction import policy
+from engine.kv_size import kv_bytes_per_token
 from engine.models import SIMULATED, ModelSource, resolve
 
 _SIMULATED = frozenset({"logprobs", "confidence", "score"})
-_LOCAL = _SIMULATED | {"kv_export"}
+_LOCAL = _SIMULATED | {"kv_export", "cancel"}
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,13 @@ class EngineSpec:
         if self.factory is not None:
             return self._example.capabilities
         return _SIMULATED if self.model == SIMULATED else _LOCAL
+
+    @property
+    def kv_bytes_per_token(self) -> int | None:
+        """Bytes of KV a token takes on an engine, at most; None where nothing tells."""
+        if self.factory is not None or self.model == SIMULATED:
+            return getattr(self._example if self.factory is not None else self.build(), "bytes_per_token", None)
+        return kv_bytes_per_token(self.source, self.dtype)
 
     @cached_property
     def _example(self) -> Engine:

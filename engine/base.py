@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 Finish = Literal["step", "stop", "eos", "length", "cancelled", "error"]
 Segments = tuple[tuple[int, ...], ...]
@@ -211,7 +211,7 @@ class Engine(Protocol):
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """Of `logprobs`, `confidence`, `score`, `layer_exit`, `hidden`, `kv_export`."""
+        """Of `logprobs`, `confidence`, `score`, `layer_exit`, `hidden`, `kv_export`, `cancel`."""
         ...
 
     @property
@@ -239,6 +239,15 @@ class Engine(Protocol):
 
     def stats(self) -> dict[str, Any]:
         """Counters and gauges: kv_tokens, kv_bytes, expansions, generated, prefilled, ..."""
+        ...
+
+
+@runtime_checkable
+class Cancelling(Protocol):
+    """An engine that can end requests under way."""
+
+    def cancel(self, ids: Sequence[str]) -> None:
+        """End these requests at the next step, with what they have; from any thread. Unknown ids are ignored."""
         ...
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.util import find_spec
@@ -74,6 +74,19 @@ def gguf_context_length(path: Path) -> int:
             if key.endswith(".context_length") and isinstance(value, int):
                 return value
     raise ModelNotFoundError(f"GGUF file {path} names no context length")
+
+
+def gguf_values(path: Path, names: Collection[str]) -> dict[str, int]:
+    """Whole numbers of a GGUF file's header by name behind the architecture's, such as "block_count"; what is there."""
+    found: dict[str, int] = {}
+    with path.open("rb") as stream:
+        for key, value in _gguf_header(stream):
+            if key.startswith("tokenizer.") and found:  # long lists; the model's numbers stand before them
+                break
+            name = key.partition(".")[2]
+            if name in names and isinstance(value, int):
+                found[name] = value
+    return found
 
 
 def _embedded() -> Path:

@@ -15,7 +15,9 @@ from orchestrator.arguments import INTERRUPTED, NOTHING_RAN, SOME_FAILED, USAGE,
 from orchestrator.batch.command import run
 from orchestrator.batch.status import status
 from orchestrator.calibrate_command import calibrate
+from orchestrator.compare_command import compare
 from orchestrator.config import Config, UsageError
+from orchestrator.estimate_command import estimate
 from orchestrator.report.command import diff, export_command, report, show
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -37,7 +39,7 @@ def _root() -> None:
 @app.command()
 def solve(
     problem: Annotated[list[str], typer.Argument(help="a text, or a .txt or .jsonl file; several words are joined")],
-    strategy: Annotated[str, typer.Option(help="greedy, tot, mcts, self_consistency, or one you registered")] = "tot",
+    strategy: Annotated[str, typer.Option(help="greedy, tot, mcts, beam, ..., or one you registered")] = "tot",
     option: Annotated[
         list[str] | None, typer.Option("--option", "-o", help="strategy option key=value, may be repeated")
     ] = None,
@@ -48,7 +50,7 @@ def solve(
     runtime: Annotated[str | None, typer.Option(help="ray or inline")] = None,
     gpus_per_engine: Annotated[float | None, typer.Option(help="GPUs, or a share of one, for each engine")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:0, ...")] = None,
-    verifier: Annotated[str | None, typer.Option(help="self_evaluation, confidence or none")] = None,
+    verifier: Annotated[str | None, typer.Option(help="self_evaluation, vote, confidence, checker, ...")] = None,
     cgee: Annotated[str | None, typer.Option(help="skip verification: auto, off, paper, agreement, calibrated")] = None,
     cgee_record: Annotated[str | None, typer.Option(help="calibration record, for --cgee calibrated")] = None,
     seed: Annotated[int, typer.Option(help="seed of all random streams")] = 0,
@@ -135,6 +137,8 @@ def _solve(
 
 
 app.command()(calibrate)
+app.command()(compare)
+app.command()(estimate)
 app.command()(run)
 app.command()(status)
 app.command()(report)

@@ -33,13 +33,14 @@ class Config(BaseModel):
     a quarter of what is free there, and nothing for CPU engines. attention: how it is computed (`engine.attention`).
     rows_per_engine: sample rows that fill an engine, None takes 2 on CPUs and 16 on GPUs. concurrency: problems
     searched at once. capacity: orders one strategy may have in flight. verifier: who scores nodes, for strategies
-    that ask. verify_prompt, verify_debias: how self-evaluation asks (`search.verifiers.self_evaluation`). cgee: rule
-    that may leave verifications out (`search.cgee`); auto is "calibrated" with a record, else off. cgee_record: file
-    of a calibration. cgee_audit: share of decisions whose skips are verified all the same, with a record. family: names
-    the kind of problems, for calibration records. layer_exit, exit_threshold: CGEE level 2, ends the reading of a
-    question at the layer where its answer stands (`engine.base.LayerExit`). asks: tiers of KV reuse that approximate,
-    and their bounds (`engine.asks.options.Asks`). merged: whether siblings that say the same become one node, None
-    where the strategy allows it. layout: whether prompts put what varies last, so that branches share their prefix.
+    that ask; verifier_command and verifier_timeout_s: of "command" (`search.verifiers.command`). verify_prompt,
+    verify_debias: how self-evaluation asks (`search.verifiers.self_evaluation`). cgee: rule that may leave
+    verifications out (`search.cgee`); auto is "calibrated" with a record, else off. cgee_record: file of a calibration.
+    cgee_audit: share of decisions whose skips are verified all the same, with a record. family: names the kind of
+    problems, for calibration records. layer_exit, exit_threshold: CGEE level 2, ends the reading of a question at the
+    layer where its answer stands (`engine.base.LayerExit`). asks: tiers of KV reuse that approximate, and their bounds
+    (`engine.asks.options.Asks`). merged: whether siblings that say the same become one node, None where the strategy
+    allows it. layout: whether prompts put what varies last, so that branches share their prefix.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
@@ -68,7 +69,9 @@ class Config(BaseModel):
     system: str = SYSTEM
     instruction: str = INSTRUCTION
     kind: Literal["auto", "number", "choice", "math", "text", "exact"] = "auto"
-    verifier: Literal["self_evaluation", "confidence", "none"] = "self_evaluation"
+    verifier: Literal["self_evaluation", "vote", "confidence", "checker", "command", "none"] = "self_evaluation"
+    verifier_command: str = ""
+    verifier_timeout_s: float = Field(10.0, gt=0)
     cgee: str = "auto"
     cgee_record: str | None = None
     cgee_audit: float = Field(0.05, ge=0, le=1)

@@ -18,19 +18,20 @@ from engine.asks.options import refused
 from engine.base import Codec
 from orchestrator.cgee import Gates, setting_of, with_known_dtype
 from orchestrator.config import Config, UsageError
+from orchestrator.estimates import estimate_for
 from orchestrator.pool import start_pool
-from orchestrator.prepare import Checked, NoPool, Prepared, as_strategy, as_verifier, drain, outcome_of
+from orchestrator.prepare import Checked, NoPool, Prepared, as_strategy, drain, outcome_of
+from orchestrator.verifiers import command_verifier, own_verifier, require_judge, verifier_for, verifier_name
 from search.budget import Budget
 from search.calibration.record import Setting
 from search.cgee.base import SkipRule
 from search.driver import EventSink, TreeSearch, validate
+from search.estimate import Estimate
 from search.ports import Pool, Verifier
 from search.prompts import ChatPrompt
 from search.result import SearchResult
 from search.strategies.base import Strategy
 from search.types import Event, Problem
-from search.verifiers.function import Confidence
-from search.verifiers.self_evaluation import SelfEvaluation
 
 if TYPE_CHECKING:
     from orchestrator.batch.job import JobOptions
@@ -59,7 +60,7 @@ class Orchestrator:
         named = verifier if isinstance(verifier, str) else "none"
         config = Config.create(verifier=named, **options)
         self.config = with_known_dtype(config) if config.cgee_record is not None and engine is None else config
-        self._verifier = as_verifier(verifier)
+        self._verifier = own_verifier(verifier) or command_verifier(self.config)
         if engine is not None and not callable(engine):
             raise UsageError(f"engine takes a function that builds an engine, got {engine!r}; use model= for a name")
         self.spec = self.config.spec if engine is None else EngineSpec(model="factory", factory=engine)
@@ -229,7 +230,9 @@ class Orchestrator:
             limits = budget if isinstance(budget, Budget) else Budget.from_mapping({} if budget is None else budget)
             checked = [p if isinstance(p, Problem) else Problem(p, kind=self.config.kind) for p in problems]
             gate = self._gates.gate(cgee)
-            validate(self.spec.capabilities, chosen, self._verifier_for(chosen, NoPool()), gate)
+            judge = self._verifier_for(chosen, NoPool())
+            require_judge(self.config, judge, gate)
+            validate(self.spec.capabilities, chosen, judge, gate)
             self.check_lengths(checked, chosen)
         except ValueError as error:
             raise UsageError(str(error)) from None
@@ -238,9 +241,35 @@ class Orchestrator:
     @property
     def setting(self) -> Setting:
         """What a calibration record made here is for."""
-        own = getattr(self._verifier, "fn", self._verifier)
-        name = self.config.verifier if own is None else f"own:{getattr(own, '__qualname__', type(own).__qualname__)}"
+        name = verifier_name(self.config, self._verifier)
         return setting_of(self.config, self.spec, self._codec, self._prompt, name)
+
+    def estimate(
+        self,
+        problem: str | Problem,
+        strategy: str | Strategy = "tot",
+        *,
+        budget: BudgetLike = None,
+        cgee: str | SkipRule | None = None,
+        asks: Sequence[str] | None = None,
+        merged: bool | None = None,
+        **options: Any,
+    ) -> Estimate:
+        """Upper bound of calls, tokens, nodes and KV of one `solve` with these arguments; starts no engine.
+
+        It holds whatever `cgee` skips and whatever siblings are `merged`: both only take away from it.
+        """
+        try:
+            if (error := refused(asks, self.spec.asks.tiers)) is not None:
+                raise UsageError(error)
+            self._gates.gate(cgee)
+            chosen = as_strategy(strategy, options)
+            asked = problem if isinstance(problem, Problem) else Problem(problem, kind=self.config.kind)
+            limits = budget if isinstance(budget, Budget) else Budget.from_mapping({} if budget is None else budget)
+            judge = self._verifier_for(chosen, NoPool())
+            return estimate_for(self.config, self.spec, self._codec, self._prompt, asked, chosen, judge, limits)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
 
     # -- lifecycle -------------------------------------------------------------------------------------------------
     @property
@@ -320,24 +349,7 @@ class Orchestrator:
         )
 
     def _verifier_for(self, strategy: Strategy, pool: Pool) -> Verifier | None:
-        if not strategy.judges:
-            return None
-        if self._verifier is not None:
-            return self._verifier
-        if self.config.verifier == "confidence":
-            return Confidence()
-        return self._self_evaluation(pool) if self.config.verifier == "self_evaluation" else None
-
-    def _self_evaluation(self, pool: Pool) -> SelfEvaluation:
-        config = self.config
-        return SelfEvaluation(
-            pool,
-            prompt=config.verify_prompt,
-            debias=config.verify_debias,
-            layer_exit=config.exit_rule,
-            chat=self._prompt,
-            priors=self._priors,
-        )
+        return verifier_for(self.config, self._verifier, strategy, pool, self._prompt, self._priors)
 
     def check_lengths(self, problems: Sequence[Problem], strategy: Strategy) -> None:
         """The prompt and one step must fit into the model's context; UsageError otherwise."""

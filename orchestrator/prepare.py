@@ -9,16 +9,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.config import UsageError
 from search.budget import Budget
 from search.cgee.gate import Gate
 from search.driver import TreeSearch
-from search.ports import Verifier
 from search.result import SearchResult
 from search.strategies import registry
 from search.strategies.base import Strategy
 from search.types import Event, Problem
-from search.verifiers.function import FunctionVerifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +65,6 @@ def as_strategy(strategy: str | Strategy, options: Mapping[str, Any]) -> Strateg
     if isinstance(strategy, type) or missing:
         raise ValueError(f"strategy must be a name or a strategy object, got {strategy!r}; names: {registry.names()}")
     return strategy
-
-
-def as_verifier(verifier: Any) -> Verifier | None:
-    """A verifier object from what the user gave; None for a name (the configuration knows it) or None."""
-    if verifier is None or isinstance(verifier, str):
-        return None
-    if hasattr(verifier, "score") and hasattr(verifier, "needs"):
-        own: Verifier = verifier
-        return own
-    if callable(verifier):
-        return FunctionVerifier(verifier)
-    raise UsageError(f"verifier takes a name, a callable (problem, text) -> score, or a Verifier, got {verifier!r}")
 
 
 def outcome_of(future: Future[SearchResult]) -> SearchResult | BaseException:

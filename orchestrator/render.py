@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from search.node import Node
 from search.result import SearchResult
-from search.tree import Node, SearchTree
+from search.tree import SearchTree
 from search.types import Cost
 
 _WIDTH = 76

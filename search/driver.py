@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from search import budget as budgets
-from search.budget import Budget, Spent
+from search.books import Books
+from search.budget import Budget
 from search.cgee.gate import Gate
 from search.cgee.skipping import Skipping
+from search.landing import landed
+from search.node import Node
 from search.ports import Candidate, Context, Pool, Verifier
 from search.prompts import ChatPrompt
 from search.result import SearchResult
 from search.samples import deduplicate, judged
-from search.scale import Scale
 from search.states import merge_siblings
 from search.strategies.base import Strategy
-from search.tree import Node, SearchTree
+from search.tree import SearchTree
 from search.types import Cost, Event, Expansion, Outcome, Problem, Sampling, Verdict
-from search.wave_log import WaveLog, WaveRecord, require_same
+from search.verifiers.sound import sound_verdicts
+from search.wave_log import WaveLog, require_same
 
 EventSink = Callable[[Event], None]
 
@@ -83,7 +84,7 @@ class TreeSearch:
         log: what it holds is told again, not done again; each further wave is appended. ReplayError if it is not this
         search's.
         """
-        run = _Run(self, self.plant(problem), log)
+        run = self._begin(problem, log)
         self._emit(run, "start", strategy=self.strategy.name, seed=self.seed)
         run.skipping.open()
         prompts = [(prompt,) for prompt in run.tree.prompts.values()]
@@ -99,7 +100,18 @@ class TreeSearch:
         self._emit(run, "finish", answer=result.answer, stop_reason=result.stop_reason, error=result.error)
         return result
 
-    async def _replay(self, run: _Run) -> None:
+    def _begin(self, problem: Problem, log: WaveLog | None) -> Books:
+        def tell(kind: str, **data: Any) -> None:
+            if kind == "warning":
+                self._warn(run, data["text"])
+            else:
+                self._emit(run, kind, **data)
+
+        skipping = Skipping(self.gate, self.strategy, self.merge, tell)
+        run = Books(self.plant(problem), self.clock(), log, skipping)
+        return run
+
+    async def _replay(self, run: Books) -> None:
         """Tell the log's waves to the strategy again; engines prefill their KV when it is needed."""
         waves = run.log.waves() if run.log else ()
         for number, wave in enumerate(waves, 1):
@@ -113,7 +125,7 @@ class TreeSearch:
             await self._tidy(run, [node for node in run.tree.nodes() if _worth(node) is not None])
             self._emit(run, "resume", waves=len(waves), nodes=run.spent.nodes, tokens=run.spent.tokens)
 
-    async def _waves(self, run: _Run) -> str | None:
+    async def _waves(self, run: Books) -> str | None:
         """Name of the budget that ended the search, or None if the strategy ended it."""
         while True:
             run.spent.seconds = self.clock() - run.started
@@ -124,7 +136,7 @@ class TreeSearch:
                 return None
             await self._grow(run, self._admit(run, asked))
 
-    def _admit(self, run: _Run, asked: Sequence[Expansion]) -> list[Expansion]:
+    def _admit(self, run: Books, asked: Sequence[Expansion]) -> list[Expansion]:
         """Orders the budget allows, at least one; greedy orders are cut to the one sample they can differ by."""
         wave = []
         single = [self._single(run, order) for order in asked]
@@ -136,49 +148,56 @@ class TreeSearch:
                 wave.append(replace(allowed, tiers=self.tiers))
         return wave
 
-    def _single(self, run: _Run, order: Expansion) -> Expansion:
-        if order.sampling.temperature > 0 or order.n == 1:
+    def _single(self, run: Books, order: Expansion) -> Expansion:
+        if order.sampling.temperature > 0 or order.n == 1 or order.mode == "propose":
             return order
         self._warn(run, f"temperature 0: {order.n} samples would be equal, drawing one")
         return replace(order, n=1)
 
-    async def _grow(self, run: _Run, wave: Sequence[Expansion]) -> None:
-        outcomes = [deduplicate(outcome) for outcome in await self.pool.expand(wave)]
+    async def _grow(self, run: Books, wave: Sequence[Expansion]) -> None:
+        run.open_wave()
+        scored: list[Node] = []
+        async with aclosing(landed(self.pool, self.strategy, run.tree, wave, run.skipping.whole)) as portions:
+            async for outcomes in portions:
+                scored += await self._tell(run, [deduplicate(outcome) for outcome in outcomes])
+        run.close_wave()
+        await self._tidy(run, scored)
+        if run.log:
+            await run.log.append(run.record(self.clock() - run.started))
+        counts = {"nodes": run.spent.nodes, "tokens": run.spent.tokens, "merged": run.merged}
+        self._emit(run, "wave", expansions=len(wave), **counts)
+
+    async def _tell(self, run: Books, outcomes: Sequence[Outcome]) -> list[Node]:
+        """Book, merge, judge and tell a portion of the wave; the new nodes that have a score or a standing."""
         for outcome in outcomes:
             run.book(outcome)
+            if outcome.cancelled:
+                self._emit(run, "cancelled", expansion=outcome.expansion_id, saved=outcome.cost.saved)
         if self.merge:
             outcomes = await self._merged(run, outcomes)
-        run.judging, run.num_judged = Cost(), 0
         verdicts = await self._verify(run, outcomes)
-        all_told: list[Outcome] = []
         scored: list[Node] = []
         for outcome in outcomes:
             count = sum(not sample.blank for sample in outcome.samples)
             told = judged(outcome, verdicts[:count]) if self.verifier else outcome
             verdicts = verdicts[count:]
             self.strategy.tell(run.tree, told)
-            all_told.append(told)
+            run.told.append(told)
             for node in self._new_nodes(run, told):
                 self._emit(run, "node", **_node_event(node))
                 if _worth(node) is not None:
                     scored.append(node)
-        run.spent.expansions += len(wave)
-        run.spent.nodes = len(run.tree) - 1
-        await self._tidy(run, scored)
-        if run.log:
-            await run.log.append(run.record(all_told, self.clock() - run.started))
-        counts = {"nodes": run.spent.nodes, "tokens": run.spent.tokens, "merged": run.merged}
-        self._emit(run, "wave", expansions=len(wave), **counts)
+        return scored
 
-    async def _merged(self, run: _Run, outcomes: Sequence[Outcome]) -> list[Outcome]:
+    async def _merged(self, run: Books, outcomes: Sequence[Outcome]) -> list[Outcome]:
         """One sample for each canonical state among siblings; the KV of the others is freed."""
-        found = [merge_siblings(run.tree, outcome) for outcome in outcomes]
-        run.merged += sum(len(o.samples) - len(kept.samples) for o, (kept, _) in zip(outcomes, found, strict=True))
-        if freed := [context for _, contexts in found for context in contexts]:
+        kept, freed = merge_siblings(run.tree, outcomes)
+        run.merged += sum(len(a.samples) - len(b.samples) for a, b in zip(outcomes, kept, strict=True))
+        if freed:
             await self.pool.release(freed)
-        return [kept for kept, _ in found]
+        return kept
 
-    async def _tidy(self, run: _Run, scored: Sequence[Node]) -> None:
+    async def _tidy(self, run: Books, scored: Sequence[Node]) -> None:
         """Feed omega to the block index, on the problem's own scale, and free what this wave made useless."""
         if run.scale.widen(worth for node in scored if (worth := _worth(node)) is not None):
             scored = [node for node in run.tree.nodes() if node.status != "pruned"]
@@ -191,8 +210,8 @@ class TreeSearch:
         if freed:
             await self.pool.release(freed)
 
-    async def _verify(self, run: _Run, outcomes: Sequence[Outcome]) -> list[Verdict]:
-        """One verdict per non-blank sample of the wave, in canonical order: the verifier's in one batch, or CGEE's."""
+    async def _verify(self, run: Books, outcomes: Sequence[Outcome]) -> list[Verdict]:
+        """One verdict per non-blank sample, in canonical order: the verifier's in one batch, or CGEE's."""
         if self.verifier is None:
             return []
         batch = [candidate for outcome in outcomes for candidate in _candidates(run.tree, outcome)]
@@ -202,24 +221,22 @@ class TreeSearch:
             return skipped
         began = self.clock()
         left = None if self.budget.seconds is None else self.budget.seconds - (began - run.started)
-        verdicts = await _verdicts(self.verifier, batch, left)
+        verdicts = await sound_verdicts(self.verifier, batch, left)
         for error in sorted({v.error for v in verdicts if v.error}):
             self._warn(run, f"verifier: {error}")
-        run.num_judged = len(batch)
-        run.spent.verifications += len(batch)
+        cost = Cost(seconds={"verify": self.clock() - began})
         for verdict in verdicts:
             device_s = verdict.cost.seconds.get("score", 0.0)
-            run.judging += replace(verdict.cost, seconds={"score": device_s}, actual_hit=0)
-        run.judging += Cost(seconds={"verify": self.clock() - began})
-        run.cost += run.judging
+            cost += replace(verdict.cost, seconds={"score": device_s}, actual_hit=0)
+        run.judged(cost, len(batch))
         run.skipping.verified(verdicts)
         return verdicts
 
-    def _new_nodes(self, run: _Run, outcome: Outcome) -> list[Node]:
+    def _new_nodes(self, run: Books, outcome: Outcome) -> list[Node]:
         ids = (f"{outcome.node_id}.{s.index}" for s in outcome.samples if not s.blank)
         return [run.tree.node(node_id) for node_id in ids if node_id in run.tree.graph]
 
-    def _result(self, run: _Run, bound: str | None) -> SearchResult:
+    def _result(self, run: Books, bound: str | None) -> SearchResult:
         tree = run.tree
         selection = self.strategy.answer(tree)
         reason = bound or selection.reason
@@ -253,69 +270,13 @@ class TreeSearch:
         name = self.strategy.name
         return SearchResult(problem, None, "", False, "failed", name, self.seed, tree, Cost(), {}, error=text)
 
-    def _warn(self, run: _Run, text: str) -> None:
+    def _warn(self, run: Books, text: str) -> None:
         if text not in run.warnings:
             run.warnings.append(text)
             self._emit(run, "warning", text=text)
 
-    def _tell(self, run: _Run, kind: str, **data: Any) -> None:
-        if kind == "warning":
-            self._warn(run, data["text"])
-        else:
-            self._emit(run, kind, **data)
-
-    def _emit(self, run: _Run, kind: str, **data: Any) -> None:
+    def _emit(self, run: Books, kind: str, **data: Any) -> None:
         self.on_event(Event(kind, run.tree.problem.id, self.clock() - run.started, data))
-
-
-class _Run:
-    """Books of one search under way."""
-
-    def __init__(self, search: TreeSearch, tree: SearchTree, log: WaveLog | None = None) -> None:
-        self.tree = tree
-        self.log = log
-        self.started = search.clock()
-        self.spent = Spent()
-        self.cost = Cost()
-        self.judging, self.num_judged = Cost(), 0
-        self.skipping = Skipping(search.gate, search.strategy, search.merge, partial(search._tell, self))
-        self.engines: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-        self.warnings: list[str] = []
-        self.errors: list[str] = []
-        self.failed = 0
-        self.num_released = 0
-        self.merged = 0
-        self.scale = Scale()
-        self.num_told = 0
-
-    def record(self, told: Sequence[Outcome], seconds: float) -> WaveRecord:
-        """The wave just told. seconds: since the search began."""
-        new, self.num_told = tuple(self.warnings[self.num_told :]), len(self.warnings)
-        return WaveRecord(tuple(told), self.judging, self.num_judged, seconds, new, self.skipping.report)
-
-    def restore(self, wave: WaveRecord) -> None:
-        """Books as they were behind a wave of the log; its outcomes are booked already."""
-        self.cost += wave.verification
-        self.spent.verifications += wave.verifications
-        self.spent.expansions += len(wave.outcomes)
-        self.spent.nodes = len(self.tree) - 1
-        self.warnings += [text for text in wave.warnings if text not in self.warnings]
-        self.num_told = len(self.warnings)
-        self.skipping.report = wave.skips
-
-    def book(self, outcome: Outcome) -> None:
-        cost = outcome.cost
-        self.cost += cost
-        self.spent.tokens += cost.generated
-        if outcome.error is not None:
-            self.errors.append(outcome.error)
-            self.failed += 1
-        if outcome.engine:
-            row = self.engines[outcome.engine]
-            row["expansions"] += 1
-            row["generated"] += cost.generated
-            row["prefilled"] += cost.prefilled
-            row["reused"] += sum(cost.reused.values())
 
 
 def validate(
@@ -342,31 +303,6 @@ def _kept(verifier: Verifier | None, problem: Problem) -> Sequence[Context]:
     """Paths of the verifier's own that were of use while this problem was searched."""
     kept = getattr(verifier, "kept", None)
     return kept(problem) if callable(kept) else ()
-
-
-async def _verdicts(verifier: Verifier, batch: Sequence[Candidate], seconds: float | None) -> list[Verdict]:
-    """One verdict with a sound score per candidate, whatever a verifier of the user's does, in the seconds left."""
-    name = type(verifier).__name__
-    try:
-        verdicts = list(await asyncio.wait_for(verifier.score(batch), seconds))
-        error = f"returned {len(verdicts)} verdicts for {len(batch)} paths"
-    except TimeoutError:
-        verdicts, error = [], "did not answer within the budget's seconds"
-    except (Exception, SystemExit) as raised:  # the search goes on without these scores; the result warns of it
-        verdicts, error = [], f"raised {type(raised).__name__}: {raised}"
-    if len(verdicts) != len(batch):
-        return [Verdict(None, name, error=f"{name} {error}")] * len(batch)
-    return [_sound(verdict, name) for verdict in verdicts]
-
-
-def _sound(verdict: object, name: str) -> Verdict:
-    """A verdict whose score is a number in [0, 1], or one that says what came instead."""
-    if not isinstance(verdict, Verdict):
-        return Verdict(None, name, error=f"{name} returned a {type(verdict).__name__}, not a Verdict")
-    score: object = verdict.score
-    if score is None or (isinstance(score, int | float) and 0.0 <= score <= 1.0):
-        return verdict
-    return replace(verdict, score=None, error=f"{name} gave the score {score!r}, not a number in [0, 1]")
 
 
 def _candidates(tree: SearchTree, outcome: Outcome) -> list[Candidate]:

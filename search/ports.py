@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,12 +16,22 @@ Context = tuple[tuple[int, ...], ...]
 """Token segments of a path, the prompt first."""
 
 
+class Flight(Protocol):
+    """Orders under way. Iterating gives each outcome once, as it comes, and ends when all are back."""
+
+    def __aiter__(self) -> AsyncIterator[Outcome]: ...
+
+    def cancel(self, ids: Collection[str]) -> None:
+        """These need not go on: they come back soon, with what they have. Orders that are back are left alone."""
+        ...
+
+
 class Pool(Protocol):
     """Engines, wherever they live. One failed branch is an Outcome with an error, never an exception."""
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """What every engine of the pool can do: `logprobs`, `confidence`, `score`, ..."""
+        """What every engine of the pool can do: `logprobs`, `confidence`, `score`, `cancel`, ..."""
         ...
 
     def encode(self, messages: Sequence[Message]) -> tuple[int, ...]:
@@ -36,8 +46,20 @@ class Pool(Protocol):
         """Tokens of a rendered text."""
         ...
 
+    def tokens(self, text: str) -> tuple[int, ...]:
+        """Token ids of a plain text, to stand behind a path."""
+        ...
+
+    def follow_up(self, context: Context, text: str) -> tuple[int, ...]:
+        """Token ids of the user's next turn behind an assistant's that ends with `context`."""
+        ...
+
     async def expand(self, wave: Sequence[Expansion]) -> list[Outcome]:
         """Grow all expansions; outcomes in the order of the wave."""
+        ...
+
+    def launch(self, wave: Sequence[Expansion]) -> Flight:
+        """Start all expansions, each by itself so that it can be cancelled; needs the capability `cancel`."""
         ...
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[Score]:

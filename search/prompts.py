@@ -19,6 +19,21 @@ CHECK_QUESTION = "Proposed solution:\n{solution}\n\n{question}"
 CONTENT_FREE = "N/A"
 """What stands for a problem and for its solution where the prior of an answer is measured."""
 
+VOTE = (
+    "{problem}\n\nHere are several ways to begin or to solve this problem. Compare them and decide which is the most "
+    "promising.\n\n{choices}"
+)
+VOTE_READY = "I have compared them."
+VOTE_QUESTION = "Is choice {i} the most promising one? Reply with Yes or No only."
+PROPOSE = (
+    "Do not go on yet. List {n} different possible next steps of the solution, one per line and nothing else. "
+    "A step that solves the problem ends with 'Answer:' and the final answer."
+)
+REFINE = (
+    "Check the solution above for mistakes. Then write an improved solution, "
+    "and end with a line 'Answer:' followed by the final answer only."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:

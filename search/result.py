@@ -6,21 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from search.answers import equivalent, extract
 from search.cgee.base import SkipReport
+from search.checkers.grade import grade
 from search.tree import SearchTree
 from search.types import Cost, Problem
 
 _DEVICE = ("prefill", "decode", "score")
 """Phases in which an engine works."""
-
-
-def is_correct(problem: Problem, answer: str | None) -> bool | None:
-    """Whether an answer is the problem's reference answer; None without a reference."""
-    if problem.reference is None:
-        return None
-    wanted = extract(problem.reference, problem.kind) or problem.reference
-    return answer is not None and equivalent(answer, wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +46,15 @@ class SearchResult:
 
     @property
     def correct(self) -> bool | None:
-        """Whether the answer is the problem's reference answer; None without one."""
-        return is_correct(self.problem, self.answer)
+        """Whether the answer is right (`search.checkers.grade`); None where the problem does not say what is."""
+        return grade(self.problem, self.answer)
+
+    @property
+    def wasted(self) -> int:
+        """Generated tokens that are on no finished path: pruned, dead, cut and recalled branches, merged duplicates."""
+        used = {step.id: step for node in self.tree.finished() for step in self.tree.path(node)}
+        kept = sum(len(step.thought.token_ids) for step in used.values())
+        return max(self.cost.generated - kept, 0)
 
     def to_json(self) -> dict[str, Any]:
         """One JSON object; ids, texts and scores are equal between runs that promise equality."""
@@ -74,6 +73,8 @@ class SearchResult:
                 "generated": cost.generated,
                 "prefilled": cost.prefilled,
                 "verified": cost.verified,
+                "wasted": self.wasted,
+                "saved": cost.saved,
                 "reused": dict(cost.reused),
                 "predicted_hit": cost.predicted_hit,
                 "actual_hit": cost.actual_hit,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from search.answers import canonical, extract
@@ -40,11 +40,29 @@ def state_of(before: str, sample: Sample, complete: bool, kind: str) -> State | 
     return ("step", "".join(equations[-1].split()).translate(_SAME), *numbers)
 
 
-def merge_siblings(tree: SearchTree, outcome: Outcome) -> tuple[Outcome, list[Context]]:
-    """The first sample of each state with the multiplicity of all, and the paths of the others, to be freed.
+def merge_siblings(tree: SearchTree, outcomes: Sequence[Outcome]) -> tuple[list[Outcome], list[Context]]:
+    """The first sample of each state of an outcome with the multiplicity of all, and the paths of the others, to be
+    freed.
 
-    Blank samples and those without a state stay as they are.
+    Blank samples and those without a state stay as they are. Siblings of two outcomes are not merged.
     """
+    merged = [_merged(tree, outcome) for outcome in outcomes]
+    kept = [outcome for outcome, _ in merged]
+    live: dict[tuple[str, Context], list[tuple[int, ...]]] = {}
+    for outcome in kept:
+        order = tree.asked[outcome.expansion_id]
+        live.setdefault((order.node_id, order.context), []).extend(s.token_ids for s in outcome.samples)
+    freed: list[Context] = []
+    for outcome, others in merged:
+        order = tree.asked[outcome.expansion_id]
+        children = (c for c in tree.children(tree.node(order.node_id)) if c.hint == order.hint)
+        held = [*live[order.node_id, order.context], *(c.thought.token_ids for c in children if c.status != "pruned")]
+        freed += [(*order.context, s.token_ids) for s in others if not _begins(s, held)]
+    return kept, freed
+
+
+def _merged(tree: SearchTree, outcome: Outcome) -> tuple[Outcome, list[Sample]]:
+    """The outcome with one sample for each state, and the samples that went into others."""
     parent = tree.node(outcome.node_id)
     before, kind = tree.text(parent), tree.problem.kind
     kept: dict[State | int, Sample] = {}
@@ -57,12 +75,10 @@ def merge_siblings(tree: SearchTree, outcome: Outcome) -> tuple[Outcome, list[Co
             first = kept[state]
             kept[state] = replace(first, multiplicity=first.multiplicity + sample.multiplicity)
             others.append(sample)
-    context = tree.asked[outcome.expansion_id].context
-    freed = [(*context, s.token_ids) for s in others if not _begins(s, kept.values())]
-    return replace(outcome, samples=tuple(kept.values())), freed
+    return replace(outcome, samples=tuple(kept.values())), others
 
 
-def _begins(sample: Sample, others: Iterable[Sample]) -> bool:
-    """Whether what engines hold of the sample (all but its last token) is some other one's too."""
+def _begins(sample: Sample, others: Iterable[tuple[int, ...]]) -> bool:
+    """Whether what engines hold of the sample (all but its last token) is some other path's too."""
     prefix = sample.token_ids[:-1]
-    return any(other.token_ids[: len(prefix)] == prefix for other in others)
+    return any(other[: len(prefix)] == prefix for other in others)

@@ -2,61 +2,21 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import networkx as nx
 
+from search.node import Node, canonical, node_json
 from search.ports import Context
 from search.steps import spoken, states_final
-from search.types import ENDED, Expansion, Outcome, Problem, Sample, Sampling, Thought, Verdict
+from search.types import ENDED, Expansion, Mode, Outcome, Problem, Sample, Sampling, Thought, Verdict
 
-Status = Literal["open", "expanding", "expanded", "terminal", "pruned", "dead"]
 ROOT = "r"
-
-
-@dataclass(slots=True)
-class Node:
-    """A thought with what the search knows of it.
-
-    visits N, value_sum W (mean value Q = W / N), in_flight: expansions under way at or below the node.
-    complete: the path up to here is a finished solution. closed: a limit of the strategy forbids to expand it.
-    open_leaves: expandable nodes at or below. standing: of a node that CGEE did not verify, its place by the rule.
-    """
-
-    id: str
-    parent: str | None
-    depth: int
-    index: int
-    thought: Thought
-    hint: str = ""
-    status: Status = "open"
-    score: float | None = None
-    standing: float | None = None
-    visits: int = 0
-    value_sum: float = 0.0
-    in_flight: int = 0
-    open_leaves: int = 0
-    multiplicity: int = 1
-    complete: bool = False
-    closed: bool = False
-    engine: str = ""
-    reason: str | None = None
-
-    @property
-    def rank(self) -> tuple[bool, float, float]:
-        """Sort key by score; a missing score is below every score, and such nodes are ordered by standing."""
-        return (self.score is not None, self.score or 0.0, self.standing or 0.0)
-
-    @property
-    def mean_value(self) -> float:
-        return self.value_sum / self.visits if self.visits else 0.0
-
-    @property
-    def expandable(self) -> bool:
-        return self.status == "open" and not self.closed
+_EXACT = 2**32
+"""Values are multiples of 1 / _EXACT, so that sums of up to a million do not depend on the order of arrival."""
 
 
 class SearchTree:
@@ -81,8 +41,14 @@ class SearchTree:
         self.is_final = is_final
         self.asked: dict[str, Expansion] = {}
         self.told: set[str] = set()
+        self.cancelled: set[str] = set()
         self.graph: nx.DiGraph[str] = nx.DiGraph()
+        self._nodes: dict[str, Node] = {}
+        self._children: dict[str, list[Node]] = {}
         self.pruned: list[Node] = []
+        self.answers: dict[str, str | None] = {}
+        self._levels: list[list[Node]] = []
+        self._reopened: set[str] = set()
         self._samples_asked: dict[str, int] = {}
         self._complete: list[Node] = []
         self._pending: Counter[str] = Counter()
@@ -100,22 +66,34 @@ class SearchTree:
         return self.root.in_flight
 
     def __len__(self) -> int:
-        return int(self.graph.number_of_nodes())
+        return len(self._nodes)
+
+    @property
+    def height(self) -> int:
+        """Depth of the deepest node."""
+        return len(self._levels) - 1
+
+    def level(self, depth: int) -> list[Node]:
+        """The nodes of one depth, in canonical order."""
+        return sorted(self._levels[depth], key=canonical) if depth <= self.height else []
+
+    def samples_asked(self, node: Node) -> int:
+        """Samples ordered below this node so far."""
+        return self._samples_asked.get(node.id, 0)
 
     def node(self, node_id: str) -> Node:
-        node: Node = self.graph.nodes[node_id]["node"]
-        return node
+        return self._nodes[node_id]
 
     def nodes(self) -> Iterator[Node]:
         """All nodes in order of insertion."""
-        return (data["node"] for _, data in self.graph.nodes(data=True))
+        return iter(self._nodes.values())
 
     def children(self, node: Node) -> list[Node]:
         """Children by sample index, in whatever order they came."""
-        return sorted((self.node(child) for child in self.graph.succ[node.id]), key=lambda n: n.index)
+        return list(self._children[node.id])
 
     def has_children(self, node: Node) -> bool:
-        return bool(self.graph.succ[node.id])
+        return bool(self._children[node.id])
 
     def parent(self, node: Node) -> Node | None:
         return None if node.parent is None else self.node(node.parent)
@@ -123,9 +101,11 @@ class SearchTree:
     def path(self, node: Node) -> list[Node]:
         """From the root to `node`, both included."""
         path = [node]
-        while (parent := self.parent(path[-1])) is not None:
-            path.append(parent)
-        return path[::-1]
+        while node.parent is not None:
+            node = self._nodes[node.parent]
+            path.append(node)
+        path.reverse()
+        return path
 
     def steps(self, node: Node) -> tuple[str, ...]:
         return tuple(n.thought.text for n in self.path(node)[1:])
@@ -141,6 +121,10 @@ class SearchTree:
         """Finished solutions in canonical order (by depth, then path)."""
         return sorted(self._complete, key=canonical)
 
+    def finished(self) -> Iterator[Node]:
+        """Finished solutions in order of arrival."""
+        return iter(self._complete)
+
     def completes(self, parent: Node, sample: Sample) -> bool:
         """Whether `sample` finishes the path: the model ended it, or a whole step states the final answer."""
         if sample.finish in ENDED:
@@ -148,7 +132,14 @@ class SearchTree:
         return sample.finish == "step" and self.is_final(spoken(self.text(parent), sample.text))
 
     # -- asking and telling ----------------------------------------------------------------------------------------
-    def expansion(self, node: Node, n: int, sampling: Sampling | None = None, hint: str | None = None) -> Expansion:
+    def expansion(
+        self,
+        node: Node,
+        n: int,
+        sampling: Sampling | None = None,
+        hint: str | None = None,
+        mode: Mode = "sample",
+    ) -> Expansion:
         """Order `n` more children of `node`; the order counts as in flight on the whole path until told.
 
         hint: for the root, which prompt variant the new children continue.
@@ -170,6 +161,7 @@ class SearchTree:
             seed=self.seed,
             first_sample=first,
             hint=hint,
+            mode=mode,
         )
         self.asked[order.id] = order
         self._pending[node.id] += 1
@@ -182,7 +174,13 @@ class SearchTree:
     def withdraw(self, order: Expansion) -> None:
         """Take back an order that will not be sent."""
         del self.asked[order.id]
-        self._settle(self.node(order.node_id))
+        ends = (o.first_sample + o.n for o in self.asked.values() if o.node_id == order.node_id)
+        self._samples_asked[order.node_id] = max(ends, default=0)
+        node = self.node(order.node_id)
+        again = node.id in self._reopened
+        self._settle(node)
+        if again:
+            self.reopen(node)
 
     def grow(self, outcome: Outcome) -> list[Node]:
         """Insert what came back and return the new nodes; a repeated outcome changes nothing.
@@ -194,11 +192,14 @@ class SearchTree:
             return []
         order = self.asked[outcome.expansion_id]
         self.told.add(order.id)
+        if outcome.cancelled:
+            self.cancelled.add(order.id)
         node = self.node(order.node_id)
         usable = [sample for sample in outcome.samples if not sample.blank]
-        grown = [self._child(node, sample, outcome.engine, order.hint) for sample in usable]
+        grown = [self._child(node, sample, outcome.engine, order) for sample in usable]
         if node.depth > 0 and any(sample.blank and sample.finish in ENDED for sample in outcome.samples):
             self._finish(node)
+            node.reason = node.reason or "ended"
         if not grown:
             failures = self._failures.setdefault(node.id, {})
             failures[order.first_sample] = outcome.error or "blank: every sample was empty"
@@ -217,16 +218,37 @@ class SearchTree:
         self._count(node, open_leaves=-int(node.expandable))
         node.closed = True
 
+    def reopen(self, node: Node) -> None:
+        """Let an expanded node be expanded once more."""
+        if node.status == "expanded":
+            node.status = "open"
+            self._reopened.add(node.id)
+            self._count(node, open_leaves=int(node.expandable))
+
+    def backup(self, node: Node, value: float) -> None:
+        """N += m and W += m value for `node` and every node above it, m its multiplicity; its parent's `born` too.
+
+        value: in [0, 1].
+        """
+        node.value = round(value * _EXACT) / _EXACT
+        if (parent := self.parent(node)) is not None:
+            parent.born += node.multiplicity
+            parent.born_sum += node.value * node.multiplicity
+        for above in self.path(node):
+            above.visits += node.multiplicity
+            above.value_sum += node.value * node.multiplicity
+
     def _settle(self, node: Node) -> None:
         """One order of `node` less in flight; the last one decides what the node is, whatever their order."""
         self._pending[node.id] -= 1
         self._count(node, in_flight=-1)
         if self._pending[node.id]:
             return
+        self._reopened.discard(node.id)
         if self.has_children(node):
             node.status = "expanded"
         elif node.complete:
-            node.status, node.reason = "terminal", "ended"
+            node.status = "terminal"
         elif failures := self._failures.get(node.id):
             node.status, node.reason = "dead", failures[min(failures)]
         else:
@@ -238,7 +260,7 @@ class SearchTree:
             above.in_flight += in_flight
             above.open_leaves += open_leaves
 
-    def _child(self, parent: Node, sample: Sample, engine: str, hint: str) -> Node:
+    def _child(self, parent: Node, sample: Sample, engine: str, order: Expansion) -> Node:
         complete = self.completes(parent, sample)
         verdict = sample.verdict
         node = Node(
@@ -247,8 +269,10 @@ class SearchTree:
             depth=parent.depth + 1,
             index=sample.index,
             thought=Thought(sample.text, sample.token_ids, sample.finish, sample.logprob, sample.confidence),
-            hint=hint,
+            hint=order.hint,
             status="terminal" if complete else "open",
+            closed=order.mode == "rollout",
+            rollout=order.mode == "rollout",
             score=verdict.score if verdict else None,
             standing=verdict.standing if verdict else None,
             multiplicity=sample.multiplicity,
@@ -267,43 +291,23 @@ class SearchTree:
 
     def _insert(self, node: Node) -> None:
         self.graph.add_node(node.id, node=node)
+        self._nodes[node.id] = node
+        self._children[node.id] = []
+        if node.depth > self.height:
+            self._levels.append([])
+        self._levels[node.depth].append(node)
         if node.parent is not None:
             self.graph.add_edge(node.parent, node.id)
+            insort(self._children[node.parent], node, key=lambda child: child.index)
         self._count(node, open_leaves=int(node.expandable))
 
     # -- export ----------------------------------------------------------------------------------------------------
     def to_json(self) -> dict[str, Any]:
         """JSON-ready export in canonical order; equal, `engine` apart, for runs that promise equality."""
-        return {"nodes": [_node_json(node) for node in sorted(self.nodes(), key=canonical)]}
-
-
-def canonical(node: Node) -> tuple[int, tuple[int, ...]]:
-    """Order of nodes that does not depend on the order of arrival: depth, then sample indices along the path."""
-    return (node.depth, tuple(int(part) for part in node.id.split(".")[1:]))
+        return {"nodes": [node_json(node) for node in sorted(self.nodes(), key=canonical)]}
 
 
 def _remark(verdict: Verdict) -> str | None:
     if verdict.error:
         return f"verifier: {verdict.error}"
     return f"{verdict.by} skipped verification: {verdict.skipped}" if verdict.skipped else None
-
-
-def _node_json(node: Node) -> dict[str, Any]:
-    thought = node.thought
-    return {
-        "id": node.id,
-        "parent": node.parent,
-        "depth": node.depth,
-        "text": thought.text,
-        "score": node.score,
-        "standing": node.standing,
-        "visits": node.visits,
-        "status": node.status,
-        "engine": node.engine,
-        "complete": node.complete,
-        "finish": thought.finish if node.parent is not None else None,
-        "tokens": len(thought.token_ids),
-        "confidence": thought.confidence,
-        "multiplicity": node.multiplicity,
-        "reason": node.reason,
-    }

@@ -17,14 +17,22 @@ ENDED: frozenset[str] = frozenset({"eos", "stop"})
 """Finish reasons after which a reasoning path is over."""
 
 
+Checker = Callable[[str], bool]
+"""Whether an answer is right; built for one problem (see `search.checkers`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One question. `kind` selects answer extraction (see `search.answers.extract`)."""
+    """One question. `kind` selects answer extraction (see `search.answers.extract`).
+
+    reference: the right answer, if it is known. checker: decides instead where several answers are right.
+    """
 
     text: str
     id: str = ""
     kind: str = "auto"
     reference: str | None = None
+    checker: Checker | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
@@ -73,6 +81,11 @@ class Sampling:
             raise ValueError(f"max_tokens must be >= 1, got {self.max_tokens}")
 
 
+Mode = Literal["sample", "rollout", "propose", "refine"]
+"""Independent next steps; whole continuations that only simulate; next steps proposed in one reply; new solutions
+behind a request to improve the one above (see `search.follow_up`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Expansion:
     """Order to grow `n` children below one node.
@@ -93,6 +106,7 @@ class Expansion:
     hint: str = ""
     tiers: tuple[str, ...] | None = None
     """ASKS tiers that may approximate its KV; None: those of the engines' configuration."""
+    mode: Mode = "sample"
 
     def clipped(self, n: int, max_tokens: int) -> Expansion:
         """The same order with fewer samples or tokens."""
@@ -105,7 +119,8 @@ class Cost:
     """Tokens and seconds of one call or a sum of calls; `reused` counts row tokens by RKSC tier.
 
     layer_rows: layers that were run to read questions, each row counting; full passes take `layer_rows_full`. exits:
-    questions whose reading ended early.
+    questions whose reading ended early. saved: tokens that samples called back in flight could still have generated at
+    most, their limits less what they had.
     """
 
     generated: int = 0
@@ -118,6 +133,7 @@ class Cost:
     exits: int = 0
     layer_rows: int = 0
     layer_rows_full: int = 0
+    saved: int = 0
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(
@@ -131,6 +147,7 @@ class Cost:
             self.exits + other.exits,
             self.layer_rows + other.layer_rows,
             self.layer_rows_full + other.layer_rows_full,
+            self.saved + other.saved,
         )
 
 
@@ -138,7 +155,8 @@ class Cost:
 class Verdict:
     """A verifier's judgement of one path: score in [0, 1], or None with the reason in `error`.
 
-    A path that CGEE did not verify has no score either but the rule's standing, and why in `skipped`.
+    A path that CGEE did not verify has no score either but the rule's standing, and why in `skipped`. An error beside a
+    score says what was left out of it. None without an error: nothing to judge yet.
     """
 
     score: float | None
@@ -169,7 +187,10 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came back for one expansion: samples, or an error; `engine` names who did it."""
+    """What came back for one expansion: samples, or an error; `engine` names who did it.
+
+    cancelled: the order was called back because nobody needed it any more; what it had written is not in the tree.
+    """
 
     expansion_id: str
     problem_id: str
@@ -178,6 +199,7 @@ class Outcome:
     engine: str = ""
     cost: Cost = Cost()
     error: str | None = None
+    cancelled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from orchestrator.config import UsageError
 from orchestrator.report import drawing
 from orchestrator.report.collect import tree_of
 from orchestrator.report.trees import add_answers, nodes_of, path_of
-from search.result import is_correct
+from search.checkers.grade import grade
 
 FORMATS = ("json", "graphml", "dot", "svg", "png", "trajectories", "trace")
 _PROCESSES = {1: "engines", 2: "problems"}
@@ -76,7 +76,7 @@ def trajectories(content: JournalContent) -> Iterator[dict[str, Any]]:
             "logprob": sample.logprob,
             "finish": sample.finish,
             "multiplicity": sample.multiplicity,
-            "correct": is_correct(content.problem, known[name].get("answer")) if finished else None,
+            "correct": grade(content.problem, known[name].get("answer")) if finished else None,
             "chosen": name in path,
         }
 

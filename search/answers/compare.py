@@ -1,5 +1,7 @@
 """When two answers are the same answer."""
 
+from functools import lru_cache
+
 from search.answers import symbolic
 from search.answers.clock import read_time
 from search.answers.convert import factor
@@ -10,6 +12,7 @@ from search.answers.units import agree, split_unit
 
 _Pair = tuple[Collection | None, Collection | None]
 _MAX_DEPTH = 6
+_REMEMBERED = 8192  # a vote asks for the same few answers again and again
 
 
 def canonical(answer: str) -> str:
@@ -20,6 +23,7 @@ def canonical(answer: str) -> str:
     return _key(answer, percent=False)
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def equivalent(a: str, b: str, *, percent: bool = False) -> bool:
     """Whether two answers say the same; symmetric, and true of any answer that is not blank and itself.
 
@@ -36,6 +40,7 @@ def equivalent(a: str, b: str, *, percent: bool = False) -> bool:
     return _same(plain(a), plain(b), percent, 0)
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def _key(answer: str, percent: bool) -> str:
     if len(answer.strip()) > MAX_CHARS:
         return " ".join(answer.casefold().split())

@@ -12,7 +12,8 @@ from search.cgee import registry
 from search.cgee.base import Draw, Wave
 from search.cgee.decision import answer_groups, flipped, select
 from search.cgee.skipping import contender_of
-from search.result import SearchResult, is_correct
+from search.checkers.grade import grade
+from search.result import SearchResult
 from search.types import Problem
 
 
@@ -102,7 +103,7 @@ def decide(result: SearchResult, rules: Sequence[str] = registry.CALIBRATABLE) -
             count=contender.count,
             confidence=contender.confidence,
             score=node.score,
-            correct=is_correct(result.problem, contender.answer),
+            correct=grade(result.problem, contender.answer),
         )
         for contender, node, group in zip(contenders, nodes, groups, strict=True)
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from search.cgee.base import Contender, Rule, Scope, Skip, Wave
-from search.strategies.base import require_number
+from search.strategies.options import require_number
 from search.voting import Vote, beta_confidence, tally
 
 _GRID = (0.998, 0.995, 0.99, 0.98, 0.97, 0.96, 0.95, 0.925, 0.90, 0.85, 0.80, 0.75, 0.70, 0.65, 0.60, 0.55)

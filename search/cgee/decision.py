@@ -12,7 +12,7 @@ def select(contenders: Sequence[Contender], values: Sequence[float | None]) -> i
     """Index of the branch that is selected by these values (scores, or standings): the highest, the first of equals.
 
     Finished branches that state an answer come before all others, then those that can go on, as at the end of a
-    search (`search.strategies.base.best_by_score`). None for no branches. ValueError for another number of values.
+    search (`search.strategies.selection.best_by_score`). None for no branches. ValueError for another number of values.
     """
     if len(values) != len(contenders):
         raise ValueError(f"{len(contenders)} branches need as many values, got {len(values)}")

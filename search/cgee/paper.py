@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from search.cgee.base import Rule, Skip, Wave
-from search.strategies.base import require_number
+from search.strategies.options import require_number
 
 _RELAXED = 0.9
 """The second clause asks for this share of tau_conf only."""

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from search.cgee.base import Contender, Draw, SkipReport, Wave
+from search.cgee.calibrated import Calibrated
 from search.cgee.gate import Gate, Ruling
+from search.node import Node
 from search.ports import Candidate, Verifier
 from search.strategies.base import Strategy
-from search.tree import Node, SearchTree
+from search.tree import SearchTree
 from search.types import Outcome, Verdict
 
 
@@ -31,6 +33,14 @@ class Skipping:
         self._wave: Wave | None = None
         self._ruling = Ruling()
         self._foreign: tuple[str, ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        """Whether a wave must be put before the gate as it was drawn, and not portion by portion as it lands: the rule
+        orders its branches, or was calibrated on such waves."""
+        if self._gate is None:
+            return False
+        return self._gate.rule.scope == "wave" or isinstance(self._gate.rule, Calibrated)
 
     def open(self) -> None:
         """Say so, and skip nothing, if the rule cannot serve the strategy or is switched off."""

@@ -1,18 +1,19 @@
-"""The Strategy protocol (ask/tell; the state is the tree) and a base class that leaves only the ideas to write."""
+"""The Strategy protocol (ask/tell; the state is the tree) and base classes that leave only the ideas to write."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
-from statistics import fmean
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
-from search.answers import extract
-from search.tree import Node, SearchTree, canonical
-from search.types import Expansion, Outcome, Selection
-from search.voting import Vote, tally
+from search.aggregation import RULES, Rule, path_score
+from search.ceiling import Ceiling
+from search.node import Node
+from search.strategies.options import require_choice
+from search.strategies.selection import best_by_score, pooled
+from search.tree import SearchTree
+from search.types import Expansion, Outcome, Sampling, Selection
 
 Compares = Literal["wave", "tree"]
 """Where scores meet: within one wave only, or anywhere in the tree. A CGEE rule that orders one wave (`search.cgee`)
@@ -29,17 +30,38 @@ class Strategy(Protocol):
     name: ClassVar[str]
     judges: ClassVar[bool]
     """Whether new nodes must be scored by a verifier before `tell`."""
-    needs: ClassVar[frozenset[str]]
-    """Engine capabilities the strategy cannot do without."""
     compares: ClassVar[Compares]
     """Where scores meet before the final answer; "tree" for a strategy that does not say."""
     hints: tuple[str, ...]
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Engine capabilities the strategy cannot do without."""
+        ...
 
     def ask(self, tree: SearchTree, capacity: int) -> list[Expansion]: ...
 
     def tell(self, tree: SearchTree, outcome: Outcome) -> None: ...
 
     def answer(self, tree: SearchTree) -> Selection: ...
+
+
+@runtime_checkable
+class Recalling(Protocol):
+    """A strategy that can be done before all it asked for has come back."""
+
+    def unneeded(self, tree: SearchTree) -> Collection[str]:
+        """Ids of orders in flight whose outcome can change nothing any more, given what was told so far."""
+        ...
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """A strategy that knows beforehand how much it can use at most."""
+
+    def ceiling(self, sampling: Sampling) -> Ceiling:
+        """The bound, where a step is drawn by `sampling`."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +73,6 @@ class TreeStrategy:
 
     name: ClassVar[str] = ""
     judges: ClassVar[bool] = True
-    needs: ClassVar[frozenset[str]] = frozenset()
     compares: ClassVar[Compares] = "tree"
     merges: ClassVar[bool] = True
     """Whether siblings of equal canonical state may become one node (off where samples are counted one by one)."""
@@ -62,6 +83,10 @@ class TreeStrategy:
         if not isinstance(given, list | tuple) or not all(isinstance(hint, str) for hint in given):
             raise ValueError(f"option hints must be a list of texts, got {given!r}")
         object.__setattr__(self, "hints", tuple(self.hints))
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset()
 
     def tell(self, tree: SearchTree, outcome: Outcome) -> None:
         if outcome.expansion_id in tree.told:
@@ -79,105 +104,51 @@ class TreeStrategy:
         dealt = Counter(self.hints[i % len(self.hints)] for i in range(samples))
         return list(dealt.items())
 
+    def hint(self, i: int = 0) -> str | None:
+        """The hint of the i-th sample of the root, dealt in turn."""
+        return self.hints[i % len(self.hints)] if self.hints else None
+
     def answer(self, tree: SearchTree) -> Selection:
         """Best finished solution by score; without one, the best partial path, not complete."""
         return best_by_score(tree)
 
 
-def best_by_score(tree: SearchTree, reason: str = "done") -> Selection:
-    """Best finished path that states an answer (`best_node`)."""
-    finished = [(node, answer_of(tree, node)) for node in tree.complete()]
-    stated = [node for node, answer in finished if answer is not None]
-    if stated:
-        node = best_node(tree, stated)
-        return Selection(answer_of(tree, node), node.id, True, reason, votes(tree, stated))
-    return best_partial(tree, reason)
+@dataclass(frozen=True, kw_only=True)
+class ScoredStrategy(TreeStrategy):
+    """Base of strategies that compare paths by a verifier's scores.
 
-
-def best_node(tree: SearchTree, nodes: Sequence[Node]) -> Node:
-    """The best of finished nodes, like compared with like; ties go to the canonical first.
-
-    Verified nodes compare by score, nodes that CGEE skipped by standing. The best of each kind then meet in what both
-    have: votes for their answer among `nodes`, then confidence.
+    aggregate: how the scores of a path's steps become one, `search.aggregation`. choose: "best" answers with the best
+    finished path, "vote" with the answer that weighs most, each path by its score.
     """
-    kinds = [[node for node in nodes if (node.standing is None) == verified] for verified in (True, False)]
-    finalists = [max(kind, key=lambda n: n.rank) for kind in kinds if kind]
-    if len(finalists) == 1:
-        return finalists[0]
-    groups = tally(_ballots(tree, nodes, weighted=False))
-    weight = {node_id: group.weight for group in groups for node_id in group.members}
-    return max(finalists, key=lambda n: (weight.get(n.id, 0.0), n.thought.confidence or 0.0))
 
+    aggregate: Rule = "last"
+    choose: Literal["best", "vote"] = "best"
 
-def best_partial(tree: SearchTree, reason: str = "done") -> Selection:
-    """Without a finished answer: the deepest, then best-scored, path and what it states so far.
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_choice(self, "aggregate", RULES)
+        require_choice(self, "choose", ("best", "vote"))
 
-    A path that ended without an answer, or died, comes after every path that could go on, and claims none. The reason
-    is `no_answer` unless an answer was found or a limit of the strategy's keeps some path from going on.
-    """
-    nodes = sorted((node for node in tree.nodes() if node.depth > 0), key=canonical)
-    if not nodes:
-        return Selection(None, None, False, "no_answer")
-    node = max(nodes, key=lambda n: (_goes_on(n), n.status != "dead", n.depth, n.rank))
-    answer = answer_of(tree, node) if _goes_on(node) else None
-    limited = reason != "done" and any(n.status == "open" for n in nodes)
-    return Selection(answer, node.id, False, reason if answer is not None or limited else "no_answer")
+    def path_score(self, tree: SearchTree, node: Node) -> float | None:
+        """Score of the whole path, in [0, 1] and comparable between lengths; steps without a score are left out."""
+        if self.aggregate == "last":
+            return node.score
+        scores = [step.score for step in tree.path(node) if step.score is not None]
+        return path_score(scores, self.aggregate) if scores else None
 
+    def rank(self, tree: SearchTree, node: Node) -> tuple[float, ...]:
+        """Sort key; a path without a score is below every path with one, and a path that ends in a step CGEE did not
+        verify is one of them: such paths are ordered by the step's standing."""
+        if self.aggregate == "last" or node.standing is not None:
+            return node.rank
+        score = self.path_score(tree, node)
+        return (score is not None, score or 0.0, 0.0)
 
-def _goes_on(node: Node) -> bool:
-    return not node.complete and node.status != "dead"
+    def chosen(self, tree: SearchTree, reason: str) -> Selection:
+        if self.choose == "vote":
+            return pooled(tree, reason, lambda n: self.path_score(tree, n), lambda n: self.rank(tree, n))
+        return best_by_score(tree, reason, lambda n: self.rank(tree, n))
 
-
-def pooled(tree: SearchTree, weighted: bool, reason: str = "done") -> Selection:
-    """Vote of all finished paths, each with its multiplicity (times its score when `weighted`).
-
-    The chosen node is the best member of the winning group (`best_node`).
-    """
-    ballots = _ballots(tree, tree.complete(), weighted)
-    groups = tally(ballots)
-    if not groups:
-        return best_partial(tree, reason)
-    node = best_node(tree, [tree.node(node_id) for node_id in groups[0].members])
-    return Selection(groups[0].answer, node.id, True, reason, {g.answer: g.weight for g in groups})
-
-
-def votes(tree: SearchTree, nodes: Sequence[Node]) -> dict[str, float]:
-    """Canonical vote counts of finished nodes, for the result's explanation."""
-    return {group.answer: group.weight for group in tally(_ballots(tree, nodes, weighted=False))}
-
-
-def answer_of(tree: SearchTree, node: Node) -> str | None:
-    """The last answer stated on the path, by the problem's kind. A step cut by the token limit states nothing."""
-    path = tree.path(node)
-    while not node.complete and path and path[-1].thought.finish in ("length", "cancelled"):
-        path.pop()
-    text = "".join(n.thought.text for n in path)
-    return extract(text, tree.problem.kind) if text.strip() else None
-
-
-def _ballots(tree: SearchTree, nodes: Sequence[Node], weighted: bool) -> list[Vote]:
-    """A node whose verdict has no score weighs as the mean of those that have one."""
-    scores = [node.score for node in nodes if weighted and node.score is not None]
-    neutral = fmean(scores) if scores else 1.0
-    ballots = []
-    for node in nodes:
-        score = node.score if weighted and node.score is not None else neutral
-        ballots.append(Vote(answer_of(tree, node), node.id, node.multiplicity * score))
-    return ballots
-
-
-def require_at_least(strategy: object, least: int, *names: str) -> None:
-    """Raise ValueError for an integer option below `least`."""
-    for name in names:
-        value = getattr(strategy, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ValueError(f"option {name} must be an integer >= {least}, got {value!r}")
-
-
-def require_number(strategy: object, low: float, high: float, *names: str) -> None:
-    """Raise ValueError for an option that is no finite number in [low, high]."""
-    for name in names:
-        value = getattr(strategy, name)
-        number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        if not number or not low <= value <= high:
-            raise ValueError(f"option {name} must be a number in [{low:g}, {high:g}], got {value!r}")
+    def answer(self, tree: SearchTree) -> Selection:
+        deep = any(node.status == "open" and node.closed for node in tree.nodes())
+        return self.chosen(tree, "depth" if deep and not any(tree.finished()) else "done")

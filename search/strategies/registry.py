@@ -11,8 +11,13 @@ from typing import Any
 from search.strategies.base import Strategy
 
 _BUILT_IN = {
+    "ab_mcts": "search.strategies.ab_mcts:ABMCTS",
+    "beam": "search.strategies.beam:Beam",
+    "best_of_n": "search.strategies.best_of_n:BestOfN",
+    "dvts": "search.strategies.dvts:DVTS",
     "greedy": "search.strategies.greedy:Greedy",
     "mcts": "search.strategies.mcts:MCTS",
+    "rebase": "search.strategies.rebase:Rebase",
     "self_consistency": "search.strategies.self_consistency:SelfConsistency",
     "tot": "search.strategies.tot:TreeOfThoughts",
 }

@@ -1,30 +1,36 @@
 """Tree of Thoughts (Yao et al. 2023): breadth-first beam, or depth-first with backtracking.
 
 Selection: bfs - the `b` best nodes of the newest level; dfs - the best open child of the deepest node.
-Expansion: `k` sampled next steps. Simulation: none, the verifier scores each step. Backup: none.
+Expansion: `k` next steps, sampled one by one or proposed in one reply. Simulation: none, a verifier values each step or
+holds a vote among the candidates. Backup: none.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import ClassVar, Literal
 
-from search.strategies.base import (
-    Compares,
-    TreeStrategy,
-    answer_of,
-    best_by_score,
-    require_at_least,
-    require_number,
-)
-from search.tree import Node, SearchTree, canonical
-from search.types import Expansion, Selection
+from search.ceiling import Ceiling
+from search.node import Node
+from search.strategies.base import Compares
+from search.strategies.levels import LevelSearch
+from search.strategies.options import require_at_least, require_choice, require_number
+from search.strategies.selection import answer_of, pooled
+from search.tree import SearchTree
+from search.types import Expansion, Sampling, Selection
+
+_ENDING = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class TreeOfThoughts(TreeStrategy):
-    """b: beam width (bfs). k: samples per node. max_depth: steps on a path. order: "bfs" | "dfs".
+class TreeOfThoughts(LevelSearch):
+    """b: beam width (bfs). k: next steps of a node. order: "bfs" | "dfs".
 
+    generate: "sample" draws k independent steps, "propose" asks for k different ones in one reply, for tasks with short
+    steps. evaluate: "value" scores each path by itself, "vote" lets the model choose among the new ones; shares of a
+    vote say nothing about another wave, so then most finished paths decide the answer, not the best share.
     prune_below: dfs gives up steps scored below it. solutions: dfs ends after so many paths that state an answer.
     """
 
@@ -32,57 +38,77 @@ class TreeOfThoughts(TreeStrategy):
     compares: ClassVar[Compares] = "wave"
     b: int = 2
     k: int = 3
-    max_depth: int = 4
     order: Literal["bfs", "dfs"] = "bfs"
+    generate: Literal["sample", "propose"] = "sample"
+    evaluate: Literal["value", "vote"] = "value"
     prune_below: float = 0.0
     solutions: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_at_least(self, 1, "b", "k", "max_depth", "solutions")
+        require_at_least(self, 1, "b", "k", "solutions")
         require_number(self, 0.0, 1.0, "prune_below")
-        if self.order not in ("bfs", "dfs"):
-            raise ValueError(f"option order must be 'bfs' or 'dfs', got {self.order!r}")
+        require_choice(self, "order", ("bfs", "dfs"))
+        require_choice(self, "generate", ("sample", "propose"))
+        require_choice(self, "evaluate", ("value", "vote"))
 
     def ask(self, tree: SearchTree, capacity: int) -> list[Expansion]:
-        if tree.in_flight:
-            return []
-        chosen = self._beam(tree) if self.order == "bfs" else self._deepest(tree)
-        return [order for node in chosen for order in self._orders(tree, node)]
+        if self.order == "bfs":
+            return super().ask(tree, capacity)
+        return [] if tree.in_flight else [order for node in self._deepest(tree) for order in self.orders(tree, node)]
+
+    def allot(self, tree: SearchTree, level: Sequence[Node]) -> Mapping[str, int]:
+        """A finished path keeps its place in the beam."""
+        ranked = sorted(level, key=lambda node: self.rank(tree, node), reverse=True)
+        return {node.id: self.k for node in ranked[: self.b]}
+
+    def orders(self, tree: SearchTree, node: Node) -> list[Expansion]:
+        mode: Literal["sample", "propose"] = "propose" if self.generate == "propose" else "sample"
+        if node.depth > 0:
+            return [tree.expansion(node, self.k, mode=mode)]
+        return [tree.expansion(node, n, hint=hint, mode=mode) for hint, n in self.by_hint(self.k)]
+
+    def reason(self) -> str:
+        return f"outside the beam of {self.b}"
 
     def answer(self, tree: SearchTree) -> Selection:
-        deep = any(n.status == "open" and n.closed for n in tree.nodes())
-        return best_by_score(tree, "done" if tree.complete() or not deep else "depth")
+        return pooled(tree) if self.evaluate == "vote" and any(tree.finished()) else super().answer(tree)
 
     def backup(self, tree: SearchTree, parent: Node, grown: list[Node]) -> None:
+        super().backup(tree, parent, grown)
         for child in grown:
             if self.order == "dfs" and child.score is not None and child.score < self.prune_below:
                 tree.prune(child, f"score below {self.prune_below}")
-            if child.depth >= self.max_depth:
-                tree.close(child)
 
-    def _orders(self, tree: SearchTree, node: Node) -> list[Expansion]:
-        if node.depth > 0:
-            return [tree.expansion(node, self.k)]
-        return [tree.expansion(node, n, hint=hint) for hint, n in self.by_hint(self.k)]
+    def width(self, depth: int) -> tuple[int, int]:
+        if depth == 0:
+            return min(len(self.hints) or 1, self.k), self.k
+        nodes = min(self.b, self.k**depth)
+        return nodes, nodes * self.k
 
-    def _beam(self, tree: SearchTree) -> list[Node]:
-        """The open ones among the `b` best of the newest level; a finished path keeps its place in the beam."""
-        level = max(node.depth for node in tree.nodes())
-        newest = [node for node in tree.nodes() if node.depth == level and node.status in ("open", "terminal")]
-        ranked = sorted(sorted(newest, key=canonical), key=lambda n: n.rank, reverse=True)
-        for node in ranked[self.b :]:
-            tree.prune(node, f"outside the beam of {self.b}")
-        return [node for node in ranked[: self.b] if node.expandable]
+    def ceiling(self, sampling: Sampling) -> Ceiling:
+        """Depth-first, the whole tree in the worst case: k + k^2 + ... + k^max_depth samples.
+
+        A proposal is tokenised with the step's ending, for which a few tokens are reckoned.
+        """
+        most = super().ceiling(sampling)
+        if self.order == "dfs":
+            samples = sum(self.k**depth for depth in range(1, self.max_depth + 1))
+            orders = self.width(0)[0] + sum(self.k**depth for depth in range(1, self.max_depth))
+            most = Ceiling(orders, samples, samples * sampling.max_tokens, self.max_depth)
+        if self.generate == "sample":
+            return most
+        return replace(most, follow_ups=most.expansions, restated=most.tokens + _ENDING * most.samples)
 
     def _deepest(self, tree: SearchTree) -> list[Node]:
         """Next node in depth-first order: down the best child that still has an open leaf."""
-        if sum(answer_of(tree, node) is not None for node in tree.complete()) >= self.solutions:
+        stated = (node for node in tree.finished() if answer_of(tree, node) is not None)
+        if len(list(islice(stated, self.solutions))) == self.solutions:
             return []
         node = tree.root
         while not node.expandable:
             children = [child for child in tree.children(node) if child.open_leaves]
             if not children:
                 return []
-            node = max(children, key=lambda n: (n.rank, -n.index))
+            node = max(children, key=lambda n: (self.rank(tree, n), -n.index))
         return [node]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from search.ports import Candidate, Context, Pool
+from search.ports import Candidate, Context, Message, Pool
 from search.prompts import CHECK_QUESTION, CHECK_READY, CHECK_SYSTEM, CONTENT_FREE, ChatPrompt
 from search.types import Problem
 
@@ -64,10 +64,19 @@ class Separate:
         return [self._problem(problem)]
 
     def _problem(self, problem: Problem) -> Context:
-        system = {"role": "system", "content": CHECK_SYSTEM}
-        user = {"role": "user", "content": f"Problem:\n{problem.text.strip()}"}
-        return (self.pool.encode([system, user]),)
+        return (self.pool.encode(problem_messages(problem)),)
 
     def _solution(self, text: str, question: str) -> str:
-        asked = CHECK_QUESTION.format(solution=text.strip(), question=question)
-        return CHECK_READY + self.pool.question(asked)
+        before, asked = solution_question(text, question)
+        return before + self.pool.question(asked)
+
+
+def problem_messages(problem: Problem) -> list[Message]:
+    """The first turn of a separate chat."""
+    system = {"role": "system", "content": CHECK_SYSTEM}
+    return [system, {"role": "user", "content": f"Problem:\n{problem.text.strip()}"}]
+
+
+def solution_question(text: str, question: str) -> tuple[str, str]:
+    """What the model says to that, and the user's second turn."""
+    return CHECK_READY, CHECK_QUESTION.format(solution=text.strip(), question=question)

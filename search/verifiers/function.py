@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -15,20 +16,46 @@ from search.types import Verdict
 class FunctionVerifier:
     """`fn(problem text, path text) -> score in [0, 1]`, called in a thread beside the search.
 
-    An exception or another value is a verdict with an error.
+    An exception or another value is a verdict with an error. timeout_s: a call that takes longer is given up; Python
+    cannot end a thread, so use `CommandVerifier` for code that may hang often.
     """
 
     fn: Callable[[str, str], float]
+    timeout_s: float | None = None
 
     @property
     def needs(self) -> frozenset[str]:
         return frozenset()
 
     async def score(self, batch: Sequence[Candidate]) -> list[Verdict]:
-        return await asyncio.to_thread(lambda: [self._one(candidate) for candidate in batch])
+        return [await self._within(candidate) for candidate in batch]
+
+    async def _within(self, candidate: Candidate) -> Verdict:
+        """In a thread of its own, which does not keep the process from ending."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Verdict] = loop.create_future()
+
+        def tell(verdict: Verdict) -> None:
+            if not done.done():
+                done.set_result(verdict)
+
+        def work() -> None:
+            verdict = self._one(candidate)
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(tell, verdict)
+
+        threading.Thread(target=work, name="verifier", daemon=True).start()
+        try:
+            return await asyncio.wait_for(done, self.timeout_s)
+        except TimeoutError:
+            return Verdict(None, self._name, error=f"{self._name} did not return within {self.timeout_s:g} s")
+
+    @property
+    def _name(self) -> str:
+        return str(getattr(self.fn, "__name__", "function"))
 
     def _one(self, candidate: Candidate) -> Verdict:
-        name = getattr(self.fn, "__name__", "function")
+        name = self._name
         try:
             score = float(self.fn(candidate.problem.text, candidate.text))
         except (

@@ -159,7 +159,7 @@ def test_closing_ends_what_runs():
     orchestrator = Orchestrator(**SLOW)
     threading.Timer(0.3, orchestrator.close).start()
     with pytest.raises(RuntimeError, match="closed"):
-        orchestrator.solve("a?", "self_consistency", samples=200, wave=1, stop_at=1.0)
+        orchestrator.solve("a?", "self_consistency", samples=200, wave=1, stop="none")
     orchestrator.close()
 
 

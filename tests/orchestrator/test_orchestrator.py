@@ -118,7 +118,7 @@ def test_importing_the_package_is_light():
 
 def test_case_57_64_children_of_the_root_prefill_the_prompt_once_an_engine():
     with Orchestrator(engines=4, rows_per_engine=16, **INLINE) as orchestrator:
-        result = orchestrator.solve("What is 5 * 7?", "self_consistency", samples=64, wave=64, stop_at=1.0)
+        result = orchestrator.solve("What is 5 * 7?", "self_consistency", samples=64, wave=64, stop="none")
     used = [row for row in result.engines.values() if row["expansions"]]
     assert len(used) == 4
     assert sum(row["expansions"] for row in used) == 64

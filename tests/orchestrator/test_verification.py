@@ -7,9 +7,17 @@ import pytest
 pytest.importorskip("pydantic")
 
 from engine.scripted import ScriptedEngine
+from engine.simulated import SimulatedEngine
 from orchestrator import Orchestrator, UsageError
+from orchestrator.config import Config
+from orchestrator.prepare import NoPool
 from orchestrator.render import cost_line
+from orchestrator.verifiers import require_judge
+from search.cgee.calibrated import Calibrated
+from search.cgee.gate import Gate
+from search.cgee.paper import Paper
 from search.prompts import CHECK_SYSTEM, CONTENT_FREE
+from search.verifiers.vote import VoteEvaluation
 
 BUDGET = {"expansions": 2}
 
@@ -81,3 +89,24 @@ def test_layers_saved_are_in_the_result(tmp_path: Path):
     assert layers["exits"] > 0
     assert layers == {"exits": layers["exits"], "run": 2 * layers["exits"], "full": 5 * layers["exits"]}
     assert f"verified in {layers['run']} of {layers['full']} layers;" in cost_line(result)
+
+
+@pytest.mark.parametrize("debias", [False, True])
+@pytest.mark.parametrize("prompt", ["continuation", "separate"])
+def test_the_estimate_knows_the_way_of_asking(prompt, debias):
+    options = {"verify_prompt": prompt, "verify_debias": debias}
+    with Orchestrator(engine=SimulatedEngine, runtime="inline", **options) as orchestrator:
+        most = orchestrator.estimate("What is 6 * 7?", "tot", merged=True, cgee="off")
+        found = orchestrator.solve("What is 6 * 7?", "tot", merged=True, cgee="off")
+        plain = orchestrator.estimate("What is 6 * 7?", "greedy")
+    assert (most.verified is None) == (prompt == "separate")
+    assert most.verified is None or found.cost.verified <= most.verified
+    assert plain.verified == 0
+
+
+def test_a_calibrated_rule_is_refused_where_the_model_votes_instead():
+    config = Config.create(model="simulated")
+    with pytest.raises(ValueError, match="option evaluate='vote' lets the model vote, and cgee_record is for"):
+        require_judge(config, VoteEvaluation(NoPool()), Gate(Calibrated()))
+    require_judge(config, None, Gate(Calibrated()))
+    require_judge(config, VoteEvaluation(NoPool()), Gate(Paper()))

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -106,17 +107,7 @@ class Bench:
             s if isinstance(s, Sample) else Sample(s[0], tuple(s[0].encode()), "step", verdict=Verdict(s[1], "test"))
             for s in samples
         ]
-        numbered = tuple(
-            Sample(
-                s.text,
-                s.token_ids,
-                s.finish,
-                order.first_sample + i,
-                multiplicity=s.multiplicity,
-                verdict=s.verdict,
-            )
-            for i, s in enumerate(made)
-        )
+        numbered = tuple(replace(s, index=order.first_sample + i) for i, s in enumerate(made))
         outcome = Outcome(order.id, order.problem_id, order.node_id, numbered, "engine", error=error)
         self.strategy.tell(self.tree, outcome)
         return outcome

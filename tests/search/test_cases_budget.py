@@ -9,9 +9,14 @@ from search.budget import Budget, Spent, binding, clip, unused
 from search.types import Expansion, Problem, Sampling
 
 WIDE = {
+    "ab_mcts": {"simulations": 200, "k": 3, "max_depth": 9, "unit": "step"},
+    "beam": {"n": 9, "m": 3, "max_depth": 9},
+    "best_of_n": {"samples": 90, "wave": 7},
+    "dvts": {"n": 9, "m": 3, "max_depth": 9},
     "greedy": {"max_depth": 40},
     "mcts": {"simulations": 200, "k": 3, "max_depth": 9},
-    "self_consistency": {"samples": 90, "wave": 7, "stop_at": 1.0},
+    "rebase": {"n": 9, "max_depth": 9},
+    "self_consistency": {"samples": 90, "wave": 7, "stop": "none"},
     "tot": {"b": 3, "k": 3, "max_depth": 9},
 }
 NARROW = [name for name in WIDE if name != "greedy"]
@@ -66,7 +71,7 @@ def test_case_21_nodes(lab, name, nodes):
     assert len(found.tree) - 1 == nodes
 
 
-@pytest.mark.parametrize("name", ["mcts", "tot"])
+@pytest.mark.parametrize("name", [name for name in WIDE if name not in ("greedy", "self_consistency")])
 @pytest.mark.parametrize("verifications", [1, 7])
 def test_case_21_verifications(lab, name, verifications):
     found, one = spend(lab, name, verifications=verifications)

@@ -139,7 +139,7 @@ def test_a_child_without_a_score_is_worth_the_nearest_score_above(bench):
     order = b.ask()[0]
     assert order.node_id == "r.1"
     b.tell(order, ("c ", None), ("d ", 0.0))
-    assert b.tree.node("r.1.0").mean_value == 0.9
+    assert b.tree.node("r.1.0").mean_value == pytest.approx(0.9)
 
 
 def test_an_unscored_answer_does_not_outvote_scored_ones(bench):

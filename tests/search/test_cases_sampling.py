@@ -10,10 +10,11 @@ from actors.dispatcher import PoolOptions
 from actors.handles import InlineEngine
 from engine.simulated import SimulatedEngine
 from engine.text_engine import TextEngine
+from search.strategies import registry
 from search.types import Problem
 
 PROBLEMS = [f"What is {n} * {n + 1}?" for n in range(5)]
-ALL = ["greedy", "mcts", "self_consistency", "tot"]
+ALL = registry.names()
 
 
 class EchoEngine(TextEngine):
@@ -52,17 +53,26 @@ class SlowestFirst(InlineEngine):
         return [found[order.id] for order in orders]
 
 
-@pytest.mark.parametrize("name", ["self_consistency", "tot", "mcts"])
+@pytest.mark.parametrize("name", [name for name in ALL if name != "greedy"])
 def test_case_14_every_completion_sits_in_its_own_tree(lab, name):
     one = lab(EchoEngine(), EchoEngine(), handle=SlowestFirst, options=PoolOptions(rows_per_engine=1))
-    options = {"self_consistency": {"samples": 4, "stop_at": 1.0}, "tot": {"k": 4}, "mcts": {"k": 4}}[name]
+    options = {
+        "ab_mcts": {"simulations": 12},
+        "beam": {"n": 4, "m": 2},
+        "best_of_n": {"samples": 4},
+        "dvts": {"n": 4, "m": 2},
+        "mcts": {"k": 4},
+        "rebase": {"n": 4},
+        "self_consistency": {"samples": 4, "stop": "none"},
+        "tot": {"k": 4},
+    }[name]
     problems = [Problem(f"problem-{n}", f"id-{n}") for n in (11, 22, 33)]
     results = one.solve_all(name, problems, options=options)
     for problem, found in zip(problems, results, strict=True):
         asked = problem.text.removeprefix("problem-")
         assert found.problem is problem
         assert found.answer == asked
-        assert len(found.tree.children(found.tree.root)) == 4
+        assert len(found.tree.children(found.tree.root)) == 4 or name == "ab_mcts"
         for node in found.tree.nodes():
             assert set(re.findall(r"problem-(\d+)", node.thought.text)) <= {asked}
         assert {order.problem_id for order in found.tree.asked.values()} == {problem.id}
@@ -100,7 +110,7 @@ def test_case_74_out_of_order_replies_give_the_same_trees(lab, plain):
 def test_case_75_eight_samples_are_distinct_and_the_same_next_time(lab):
     def texts(**more):
         found = lab(SimulatedEngine(depth=6)).solve(
-            "self_consistency", options={"samples": 8, "stop_at": 1.0, "wave": 8, **more}
+            "self_consistency", options={"samples": 8, "stop": "none", "wave": 8, **more}
         )
         return [node.thought.text for node in found.tree.nodes()][1:]
 

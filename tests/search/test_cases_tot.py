@@ -7,7 +7,7 @@ from engine.scripted import ScriptedEngine
 from search.strategies import registry
 from search.types import Boundary, Sample, Sampling, Verdict
 
-ALL = ["greedy", "mcts", "self_consistency", "tot"]
+ALL = registry.names()
 EOS = 256
 
 

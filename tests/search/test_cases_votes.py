@@ -8,14 +8,14 @@ from search.strategies import registry
 from search.types import Problem, Sample, Sampling
 
 
-def vote(lab, texts, *, kind="auto", samples=None, stop_at=1.0, **more):
-    options = {"samples": samples or len(texts), "wave": 4, "stop_at": stop_at}
+def vote(lab, texts, *, kind="auto", samples=None, stop="none", **more):
+    options = {"samples": samples or len(texts), "wave": 4, "stop": stop}
     one = lab(ScriptedEngine(texts))
     return one.solve("self_consistency", Problem("p?", kind=kind), options=options, **more), one
 
 
 def test_case_28_agreement_stops_by_the_fourth_sample(lab):
-    found, one = vote(lab, ["Answer: 5"], samples=16, stop_at=0.95)
+    found, one = vote(lab, ["Answer: 5"], samples=16, stop="beta")
     assert one.count("expansions") == 4
     assert (found.answer, found.stop_reason) == ("5", "agreed")
     assert found.unused == {"samples": 12}
@@ -23,7 +23,7 @@ def test_case_28_agreement_stops_by_the_fourth_sample(lab):
 
 
 def test_case_28_an_even_split_uses_all_samples(lab):
-    found, one = vote(lab, ["Answer: 5", "Answer: 6"], samples=16, stop_at=0.95)
+    found, one = vote(lab, ["Answer: 5", "Answer: 6"], samples=16, stop="beta")
     assert one.count("expansions") == 16
     assert (found.stop_reason, found.unused, found.votes) == ("done", {"samples": 0}, {"5": 8.0, "6": 8.0})
 
@@ -60,7 +60,7 @@ def test_case_42_nobody_answers(lab):
 
 @pytest.mark.parametrize("step", [1, -1])
 def test_case_42_ties_break_by_sample_not_by_arrival(bench, step):
-    b = bench("self_consistency", samples=4, wave=4, stop_at=1.0)
+    b = bench("self_consistency", samples=4, wave=4, stop="none")
     for order in b.ask()[::step]:
         b.tell(order, Sample(f"Answer: {order.first_sample % 2}", (1,), "eos"))
     chosen = b.strategy.answer(b.tree)
@@ -69,7 +69,7 @@ def test_case_42_ties_break_by_sample_not_by_arrival(bench, step):
 
 def test_a_sample_cut_by_length_states_no_answer(lab):
     one = lab(ScriptedEngine(["The answer is 1234567890", "Answer: 7"]))
-    options = {"samples": 4, "max_tokens": 20, "stop_at": 1.0}
+    options = {"samples": 4, "max_tokens": 20, "stop": "none"}
     found = one.solve("self_consistency", options=options)
     assert [node.thought.text for node in found.tree.nodes()][1::2] == ["The answer is 123456"] * 2
     assert (found.answer, found.votes) == ("7", {"7": 2.0})
@@ -92,7 +92,7 @@ def test_case_76_temperature_zero_draws_one_sample_and_warns(lab):
 
 def test_case_76_temperature_zero_draws_one_sample_a_hint(lab):
     one = lab(ScriptedEngine(["Answer: 3"]))
-    options = {"samples": 5, "hints": ["a", "b"], "stop_at": 1.0}
+    options = {"samples": 5, "hints": ["a", "b"], "stop": "none"}
     found = one.solve("self_consistency", sampling=Sampling(temperature=0.0), options=options)
     assert len(set(one.engines[0].prompts)) == len(one.engines[0].prompts) == 2
     assert found.votes == {"3": 2.0} and len(found.warnings) == 2
@@ -108,7 +108,7 @@ def test_case_76_step_searches_at_temperature_zero(lab, name):
 
 def test_hints_are_dealt_in_turn_and_freed(lab):
     one = lab(ScriptedEngine(["Answer: 3", "Answer: 4"]))
-    found = one.solve("self_consistency", options={"samples": 4, "hints": ["a", "b"], "stop_at": 1.0})
+    found = one.solve("self_consistency", options={"samples": 4, "hints": ["a", "b"], "stop": "none"})
     assert [node.hint for node in found.tree.nodes()][1:] == ["a", "b", "a", "b"]
     prompts = one.engines[0].prompts
     shared = max(i for i in range(len(prompts[0])) if prompts[1].startswith(prompts[0][:i]))

@@ -1,11 +1,14 @@
 """ASKS tier `merged`: siblings that say the same become one node, visits and votes pooled, one copy of KV."""
 
+from dataclasses import replace
+
 import pytest
 
 from engine.scripted import ScriptedEngine
 from search.prompts import ChatPrompt
-from search.states import state_of
-from search.types import Problem, Sample
+from search.states import merge_siblings, state_of
+from search.tree import SearchTree
+from search.types import Outcome, Problem, Sample, Sampling
 
 WAYS = ["So 6 * 7 = 42 rolls.\n\n", "We get 6*7=42, all in all.\n\n", "Hence 6 + 7 = 13.\n\n"]
 
@@ -90,6 +93,20 @@ def test_counting_strategies_keep_every_sample(lab):
     found = one.solve("self_consistency", options={"samples": 4, "wave": 4, "stop_at": 1.0})
     assert len(found.tree.complete()) == 4
     assert found.votes == {"42": 3.0, "41": 1.0}
+
+
+def test_the_path_of_a_twin_is_kept_where_another_order_grew_the_same_text():
+    """B2 says what A2 says and goes into it; its tokens are B1's path, which the first order brought."""
+    tree = SearchTree(Problem("p", "p"), {"": (1,)}, Sampling())
+    first, second = (tree.expansion(tree.root, 2) for _ in range(2))
+    b = Sample("We get 6*7=42.\n\n", (7, 8, 9), "step", 0)
+    a = Sample("So 6 * 7 = 42\n\n", (4, 5, 6), "step", 2)
+    outcomes = [Outcome(first.id, "p", "r", (b,)), Outcome(second.id, "p", "r", (a, replace(b, index=3)))]
+    kept, freed = merge_siblings(tree, outcomes)
+    assert [[s.multiplicity for s in outcome.samples] for outcome in kept] == [[1], [2]] and freed == []
+    tree.grow(kept[0])
+    assert merge_siblings(tree, outcomes[1:])[1] == []
+    assert merge_siblings(tree, [replace(outcomes[1], samples=(a, replace(b, token_ids=(7, 8, 1, 2))))])[1] != []
 
 
 def test_the_merge_is_told_in_the_wave_event(lab):

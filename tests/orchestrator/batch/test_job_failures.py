@@ -26,7 +26,7 @@ def test_infrastructure_failures_are_retried_with_a_bound_and_bad_data_is_not(wr
 
     class Flaky(SimulatedEngine):
         def expand(self, requests):
-            name = requests[0].id.split("/")[0]
+            name = requests[0].id.split("/")[1]
             calls.append(name)
             if name == "p0" or (name == "p1" and calls.count(name) <= 4):
                 raise RuntimeError("device lost")
@@ -48,7 +48,7 @@ def test_retry_errors_does_failed_rows_again_and_replaces_them(write_rows, read_
 
     class Flaky(SimulatedEngine):
         def expand(self, requests):
-            if broken[0] and requests[0].id.startswith("p1/"):
+            if broken[0] and requests[0].id.split("/")[1] == "p1":
                 raise RuntimeError("device lost")
             return super().expand(requests)
 

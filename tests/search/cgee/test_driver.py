@@ -13,7 +13,10 @@ from search.cgee.base import Skip
 from search.cgee.gate import Gate
 from search.cgee.off import Off
 from search.cgee.paper import Paper
-from search.strategies.base import best_node
+from search.estimate import estimate
+from search.prompts import ANSWER_QUESTION, STEP_QUESTION
+from search.strategies import registry
+from search.strategies.selection import best_node
 from search.types import Sampling
 
 NAMES = ["greedy", "mcts", "self_consistency", "tot"]
@@ -232,3 +235,55 @@ def test_skipping_at_temperature_0_and_equal_samples(lab) -> None:
     one = lab(ScriptedEngine(lambda path, served: branch("Answer: 4", 0.99)))
     found = one.solve("tot", gate=Gate(Paper()), options=ONE_WAVE, sampling=Sampling(temperature=0.0))
     assert (found.answer, one.count("scores"), found.skips.skipped) == ("4", 1, 0)
+
+
+def test_every_strategy_says_where_scores_meet_and_whether_samples_are_counted() -> None:
+    classes = {name: registry.strategy_class(name) for name in registry.names()}
+    assert {name for name, cls in classes.items() if cls.compares == "wave"} == {"best_of_n", "dvts", "tot"}
+    assert {name for name, cls in classes.items() if not cls.merges} == {"best_of_n", "self_consistency"}
+
+
+@pytest.mark.parametrize("aggregate", ["last", "min", "prod", "mean", "sum_logprob"])
+def test_aggregated_paths_are_ordered_by_standing_where_the_wave_was_skipped(lab, aggregate) -> None:
+    """Wave 1 is verified, wave 2 skipped: r.0's score is the higher one, and must not decide among its children."""
+
+    def script(path, served):
+        if not path:
+            return branch("ab"[served] + "\n\n", 0.5, "step")
+        return branch(f"Answer: {served}", (0.6, 0.95)[served] if path[0][0] == "b" else (0.4, 0.5)[served])
+
+    engine = ScriptedEngine(script, judge=lambda path, q: 0.9 if path[-1][0] == "a" else 0.2)
+    found = lab(engine).solve(
+        "tot", gate=Gate(Paper()), options={"b": 2, "k": 2, "max_depth": 2, "aggregate": aggregate}
+    )
+    assert found.skips.by_rule == {"paper": 1}
+    assert (found.node_id, found.answer) == ("r.1.1", "1")
+
+
+def test_a_verified_path_and_a_skipped_one_meet_in_votes_under_a_path_rank_too(bench) -> None:
+    from search.types import Sample, Verdict
+
+    b = bench("tot", k=4, aggregate="mean")
+    skipped = [Verdict(None, "cgee:paper", standing=s, skipped="because") for s in (0.9, 0.3)]
+    told = [
+        Sample("Answer: 1", (1,), "eos", confidence=0.9, verdict=Verdict(0.99, "v")),
+        Sample("Answer: 2", (2,), "eos", confidence=0.4, verdict=skipped[0]),
+        Sample("So 2. Answer: 2", (3,), "eos", confidence=0.8, verdict=skipped[1]),
+    ]
+    b.tell(b.ask()[0], *told)
+    selection = b.strategy.answer(b.tree)
+    assert (selection.node_id, selection.answer) == ("r.1", "2")
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_the_estimate_holds_with_skipping_and_merging(lab, name) -> None:
+    strategy = registry.create(name)
+    one = lab(SimulatedEngine(depth=4))
+    found = one.solve(strategy, gate=Gate(Agreement(agree_at=0.6)), merge=True)
+    codec = one.engines[0].codec
+    asked = [len(codec.encode(codec.next_turn(text))) + 1 for text in (STEP_QUESTION, ANSWER_QUESTION)]
+    most = estimate(strategy, Sampling(), prompt_tokens=[10], question_tokens=max(asked))
+    assert found.cost.generated <= most.generated and len(found.tree) - 1 <= most.nodes
+    assert found.cost.verified <= most.verified
+    scored = sum(node.score is not None for node in found.tree.nodes())
+    assert scored + found.skips.saved_verifications <= most.verifications

@@ -1,0 +1,24 @@
+"""Whether an answer is right."""
+
+from __future__ import annotations
+
+from search.answers import equivalent, extract
+from search.types import Problem
+
+
+def grade(problem: Problem, answer: str | None) -> bool | None:
+    """By the problem's checker, else by equivalence with its reference; no answer is not right.
+
+    None where nothing can be said: there is neither checker nor reference, or the checker of the user's raised.
+    """
+    if problem.checker is None and problem.reference is None:
+        return None
+    if answer is None:
+        return False
+    if problem.checker is not None:
+        try:
+            return bool(problem.checker(answer))
+        except Exception:  # the user's code may raise anything; a finished search keeps its result
+            return None
+    wanted = extract(problem.reference or "", problem.kind) or problem.reference or ""
+    return equivalent(answer, wanted)

@@ -1,0 +1,142 @@
+"""A verifier that is a command: one path as JSON on its standard input, a score as JSON on its standard output."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from search.aggregation import RULES
+from search.answers import extract
+from search.ports import Candidate
+from search.types import Verdict
+from search.verifiers.step_scores import verdict_of
+
+_MOST_OUTPUT = 1 << 20
+_SHOWN = 200
+
+
+@dataclass(frozen=True)
+class CommandVerifier:
+    """command: a list, or a text that is split as a shell would, without running one.
+
+    In: {"problem", "reference", "steps", "text", "answer", "complete"}. Out: a number in [0, 1], {"score": number}, a
+    list of one number per step, or {"scores": list}; step scores are put together by `aggregate`. A process is killed
+    with all it started `timeout_s` after its start. A timeout, a signal, an exit code other than 0, output that is no
+    such JSON, a wrong count or a value outside of [0, 1] is a verdict with an error. workers: processes at a time.
+    """
+
+    command: str | Sequence[str]
+    timeout_s: float = 10.0
+    workers: int = 2
+    aggregate: str = "last"
+
+    def __post_init__(self) -> None:
+        words = shlex.split(self.command) if isinstance(self.command, str) else [str(word) for word in self.command]
+        if not words or shutil.which(words[0]) is None:
+            raise ValueError(f"verifier command {self.command!r} must start with a program that can be run")
+        if self.timeout_s <= 0 or self.workers < 1:
+            given = f"got {self.timeout_s} and {self.workers}"
+            raise ValueError(f"verifier command needs timeout_s > 0 and workers >= 1, {given}")
+        if self.aggregate not in RULES:
+            raise ValueError(f"verifier aggregate must be one of {', '.join(RULES)}, got {self.aggregate!r}")
+        object.__setattr__(self, "command", tuple(words))
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset()
+
+    async def score(self, batch: Sequence[Candidate]) -> list[Verdict]:
+        free = asyncio.Semaphore(self.workers)
+
+        async def one(candidate: Candidate) -> Verdict:
+            async with free:
+                return await self._one(candidate)
+
+        return await asyncio.gather(*(one(candidate) for candidate in batch))
+
+    async def _one(self, candidate: Candidate) -> Verdict:
+        name = os.path.basename(self.command[0])
+        try:
+            code, out, err = await self._run(_question(candidate))
+        except TimeoutError:
+            return Verdict(None, name, error=f"{name} was killed after {self.timeout_s:g} s")
+        except (OSError, _TooMuchOutputError) as error:
+            return Verdict(None, name, error=f"{name}: {error}")
+        if code:
+            how = f"was ended by signal {-code}" if code < 0 else f"exited with code {code}"
+            said = err.decode(errors="replace").strip()[-_SHOWN:]
+            return Verdict(None, name, error=f"{name} {how}" + (f": {said}" if said else ""))
+        return self._read(out, len(candidate.steps), name)
+
+    def _read(self, out: bytes, steps: int, name: str) -> Verdict:
+        try:
+            found = json.loads(out)
+        except ValueError:
+            return Verdict(None, name, error=f"{name} wrote no JSON: {out[:_SHOWN].decode(errors='replace')!r}")
+        if isinstance(found, dict):
+            found = found.get("scores", found.get("score"))
+        if isinstance(found, list):
+            return verdict_of(found, steps, name, self.aggregate)
+        if isinstance(found, bool) or not isinstance(found, int | float) or not 0.0 <= found <= 1.0:
+            return Verdict(None, name, error=f"{name} gave the score {found!r}, not a number in [0, 1]")
+        return Verdict(float(found), name)
+
+    async def _run(self, question: bytes) -> tuple[int, bytes, bytes]:
+        """Exit code, output and errors. The process leads a session of its own, so that all it started ends with it."""
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            *self.command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+        )
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                out, err, _ = await asyncio.gather(
+                    _capped(process.stdout), _capped(process.stderr), _feed(process.stdin, question)
+                )
+                return await process.wait(), out, err
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+
+
+class _TooMuchOutputError(Exception):
+    """The command writes without end."""
+
+
+async def _capped(stream: asyncio.StreamReader | None) -> bytes:
+    data = b""
+    while stream is not None and (part := await stream.read(1 << 16)):
+        data += part
+        if len(data) > _MOST_OUTPUT:
+            raise _TooMuchOutputError(f"wrote more than {_MOST_OUTPUT} bytes")
+    return data
+
+
+async def _feed(stream: asyncio.StreamWriter | None, data: bytes) -> None:
+    """A command that does not read its input may still answer."""
+    if stream is None:
+        return
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        stream.write(data)
+        await stream.drain()
+    stream.close()
+
+
+def _question(candidate: Candidate) -> bytes:
+    problem = candidate.problem
+    asked = {
+        "problem": problem.text,
+        "reference": problem.reference,
+        "steps": candidate.steps,
+        "text": candidate.text,
+        "answer": extract(candidate.text, problem.kind) if candidate.text.strip() else None,
+        "complete": candidate.complete,
+    }
+    return json.dumps(asked).encode()

@@ -1,0 +1,395 @@
+"""Verifiers that are commands, ensembles, caches, votes and checks: what they score and how they fail."""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from engine.scripted import ScriptedEngine
+from engine.simulated import SimulatedEngine
+from search.checkers import Game24
+from search.ports import Candidate
+from search.types import Cost, Problem, Verdict
+from search.verifiers.cached import Cached
+from search.verifiers.checked import AnswerCheck
+from search.verifiers.command import CommandVerifier
+from search.verifiers.ensemble import Ensemble
+from search.verifiers.function import FunctionVerifier
+from search.verifiers.step_scores import verdict_of
+from search.verifiers.vote import VoteEvaluation
+
+PROBLEM = Problem("What is 6 * 7?", reference="42")
+
+
+def path(*steps, complete=False, problem=PROBLEM, node="r.0", context=((1,), (2,))):
+    return Candidate(problem, node, context, steps, complete)
+
+
+def score(verifier, *batch):
+    return asyncio.run(verifier.score(batch))
+
+
+def command(code, **options):
+    return CommandVerifier([sys.executable, "-c", code], **{"timeout_s": 20.0, **options})
+
+
+ECHO = "import json, sys; asked = json.load(sys.stdin); "
+
+
+# -- steps ---------------------------------------------------------------------------------------------------------
+def test_step_scores_become_a_verdict():
+    assert verdict_of([0.5, 0.9], 2, "prm") == Verdict(0.9, "prm")
+    assert verdict_of([0.5, 0.9], 2, "prm", "min", Cost(verified=7)) == Verdict(0.5, "prm", Cost(verified=7))
+    assert verdict_of((1, 0), 2, "prm", "mean").score == 0.5
+
+
+@pytest.mark.parametrize(
+    ("scores", "error"),
+    [
+        ([0.5], "prm gave 1 scores for 2 steps"),
+        ([], "prm gave 0 scores for 2 steps"),
+        ([0.5, 0.5, 0.5], "prm gave 3 scores for 2 steps"),
+        ([0.5, float("nan")], "prm gave step 2 the score nan, not a number in [0, 1]"),
+        ([1.5, 0.5], "prm gave step 1 the score 1.5"),
+        ([None, 0.5], "prm gave step 1 the score None"),
+        ([True, 0.5], "prm gave step 1 the score True"),
+        ("ab", "prm gave str, not a list of step scores"),
+        (0.5, "prm gave float, not a list of step scores"),
+    ],
+)
+def test_step_scores_that_do_not_fit_are_an_error_and_never_a_zero(scores, error):
+    verdict = verdict_of(scores, 2, "prm")
+    assert verdict.score is None and verdict.error.startswith(error)
+
+
+# -- commands ------------------------------------------------------------------------------------------------------
+def test_a_command_gets_the_path_and_gives_a_score(tmp_path: Path):
+    seen = tmp_path / "seen.json"
+    verifier = command(f"import sys; text = sys.stdin.read(); open({str(seen)!r}, 'w').write(text); print('0.25')")
+    (verdict,) = score(verifier, path("6 * 7 is 42.\n\n", "Answer: 42", complete=True))
+    assert (verdict.score, verdict.error) == (0.25, None)
+    assert json.loads(seen.read_text()) == {
+        "problem": "What is 6 * 7?",
+        "reference": "42",
+        "steps": ["6 * 7 is 42.\n\n", "Answer: 42"],
+        "text": "6 * 7 is 42.\n\nAnswer: 42",
+        "answer": "42",
+        "complete": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("print(1)", 1.0),
+        ('print(\'{"score": 0.5, "why": "so"}\')', 0.5),
+        (ECHO + "print([0.2, 0.6])", 0.2),
+        (ECHO + "print(json.dumps({'scores': [0.9] * len(asked['steps'])}))", 0.9),
+        ("print('0.75'); import sys; sys.stderr.write('chatty' * 1000)", 0.75),
+    ],
+)
+def test_forms_of_output(code, expected):
+    (verdict,) = score(command(code, aggregate="min"), path("a", "b"))
+    assert (verdict.score, verdict.error) == (expected, None)
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("print('nan')", "wrote no JSON: 'nan"),
+        ("print('NaN')", "gave the score nan"),
+        ("print('{\"score\": NaN}')", "gave the score nan"),
+        ("print('1.5')", "gave the score 1.5, not a number in [0, 1]"),
+        ("print('true')", "gave the score True"),
+        ("print('null')", "gave the score None"),
+        ("print('{}')", "gave the score None"),
+        ("print('[0.5]')", "gave 1 scores for 2 steps"),
+        ("print('[0.5, -1]')", "gave step 2 the score -1"),
+        ("print('high')", "wrote no JSON: 'high"),
+        ("pass", "wrote no JSON: ''"),
+        ("import sys; sys.stderr.write('no licence'); sys.exit(3)", "exited with code 3: no licence"),
+        ("import os; os.kill(os.getpid(), 11)", "was ended by signal 11"),
+        ("print('1' * (1 << 21))", "wrote more than 1048576 bytes"),
+    ],
+)
+def test_whatever_goes_wrong_in_a_command_is_an_error(code, error):
+    (verdict,) = score(command(code), path("a", "b"))
+    assert verdict.score is None and error in verdict.error
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_a_command_that_hangs_is_killed_with_all_it_started(tmp_path: Path):
+    pids = tmp_path / "pids"
+    code = (
+        "import os, subprocess, sys, time; sleep = [sys.executable, '-c', 'import time; time.sleep(60)']; "
+        "child = subprocess.Popen(sleep); "
+        f"open({str(pids)!r}, 'w').write(f'{{os.getpid()}} {{child.pid}}'); time.sleep(60)"
+    )
+    began = time.monotonic()
+    (verdict,) = score(command(code, timeout_s=2.0), path("a"))
+    assert verdict.error.endswith("was killed after 2 s") and time.monotonic() - began < 15
+    started = [int(pid) for pid in pids.read_text().split()]
+    deadline = time.monotonic() + 10
+    while any(map(alive, started)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(alive, started))
+
+
+def test_a_search_that_gives_up_on_a_command_leaves_no_process(tmp_path: Path):
+    """The budget's seconds end the verifier's call; its process goes with it."""
+    pid = tmp_path / "pid"
+    code = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+
+    async def give_up():
+        await asyncio.wait_for(command(code, timeout_s=60.0).score([path("a")]), 2.0)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(give_up())
+    assert not alive(int(pid.read_text()))
+
+
+def test_a_command_that_does_not_read_its_input_may_answer():
+    (verdict,) = score(command("print(0.5)"), path("x" * 1_000_000))
+    assert verdict.score == 0.5
+
+
+def test_commands_run_side_by_side_and_answer_in_order():
+    verifier = command(
+        ECHO + "import time; time.sleep(0.3 * (asked['text'] == '0.1')); print(asked['text'])", workers=4
+    )
+    verdicts = score(verifier, *(path(text) for text in ("0.1", "0.2", "0.3", "0.4")))
+    assert [verdict.score for verdict in verdicts] == [0.1, 0.2, 0.3, 0.4]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"command": "no-such-program-at-all x"}, "must start with a program that can be run"),
+        ({"command": ""}, "must start with a program"),
+        ({"command": "true", "timeout_s": 0}, "needs timeout_s > 0 and workers >= 1, got 0 and 2"),
+        ({"command": "true", "aggregate": "max"}, "must be one of last, min, prod, mean, sum_logprob, got 'max'"),
+    ],
+)
+def test_a_command_is_checked_before_it_is_needed(options, message):
+    with pytest.raises(ValueError, match=message):
+        CommandVerifier(**options)
+
+
+# -- functions -----------------------------------------------------------------------------------------------------
+def test_a_function_that_never_returns_costs_its_own_scores_only():
+    def stuck(problem, text):
+        time.sleep(60 if text == "stuck" else 0)
+        return 0.5
+
+    began = time.monotonic()
+    verdicts = score(FunctionVerifier(stuck, timeout_s=0.3), path("a"), path("stuck"), path("b"))
+    assert [verdict.score for verdict in verdicts] == [0.5, None, 0.5]
+    assert verdicts[1].error == "stuck did not return within 0.3 s"
+    assert time.monotonic() - began < 10
+
+
+# -- ensembles -----------------------------------------------------------------------------------------------------
+def constant(value):
+    return FunctionVerifier(lambda problem, text: value)
+
+
+class Hanging:
+    needs = frozenset()
+
+    async def score(self, batch):
+        await asyncio.sleep(60)
+
+
+class Miscounting:
+    needs = frozenset({"score"})
+
+    async def score(self, batch):
+        return [Verdict(1.0, "m")] * (len(batch) + 1)
+
+
+@pytest.mark.parametrize(
+    ("combine", "weights", "expected"),
+    [("mean", (), 0.5), ("mean", (3.0, 1.0, 1.0), 0.38), ("min", (), 0.2), ("max", (), 0.7), ("median", (), 0.6)],
+)
+def test_members_are_combined(combine, weights, expected):
+    members = (constant(0.2), constant(0.6), constant(0.7))
+    verdicts = score(Ensemble(members, combine, weights), path("a"), path("b"))
+    assert [verdict.score for verdict in verdicts] == pytest.approx([expected] * 2)
+    assert [verdict.error for verdict in verdicts] == [None, None]
+
+
+def test_members_that_fail_are_left_out_and_named():
+    """One hangs, one has the wrong count, one gives NaN, one is a process that dies: the rest decides."""
+    members = (
+        constant(0.4), Hanging(), Miscounting(), constant(float("nan")), constant(0.8),
+        command("import os; os.kill(os.getpid(), 11)"),
+    )  # fmt: skip
+    (verdict,) = score(Ensemble(members, timeout_s=8.0), path("a"))
+    assert verdict.score == pytest.approx(0.6)
+    for said in ("Hanging did not answer within 8 s", "returned 2 verdicts for 1 paths", "nan", "ended by signal 11"):
+        assert said in verdict.error
+    assert Ensemble(members).needs == {"score"}
+
+
+def test_an_ensemble_of_failures_is_an_error():
+    (verdict,) = score(Ensemble((Miscounting(), Hanging()), timeout_s=0.1), path("a"))
+    assert verdict.score is None and "Miscounting" in verdict.error and "Hanging" in verdict.error
+
+
+def test_the_search_ends_with_the_right_answer_and_says_what_happened(lab):
+    """Acceptance of hang, crash, NaN and miscount: the one sound member finds the answer."""
+    good = FunctionVerifier(lambda problem, text: 0.9 if "42" in text else 0.2)
+    members = (good, Hanging(), Miscounting(), command("import os; os.kill(os.getpid(), 11)", workers=4))
+    found = lab(ScriptedEngine(["Answer: 41", "Answer: 42", "Answer: 43"])).solve(
+        "best_of_n", PROBLEM, verifier=Ensemble(members, timeout_s=8.0), options={"samples": 3}
+    )
+    assert (found.answer, found.correct, found.error) == ("42", True, None)
+    (warning,) = found.warnings
+    assert all(said in warning for said in ("Hanging did not answer", "Miscounting returned", "signal 11"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"members": ()}, "at least 1 verifier"),
+        ({"combine": "vote"}, "must be one of mean, min, max, median, got 'vote'"),
+        ({"weights": (1.0,)}, r"must be 2 positive numbers, one a verifier, got \(1.0,\)"),
+        ({"combine": "min", "weights": (1.0, 1.0)}, "weights go with combine 'mean', got 'min'"),
+    ],
+)
+def test_an_ensemble_is_checked(options, message):
+    with pytest.raises(ValueError, match=message):
+        Ensemble(**{"members": (constant(0.1), constant(0.2)), **options})
+
+
+# -- cache ---------------------------------------------------------------------------------------------------------
+class Judge:
+    """Scores 0.1, 0.2, ... in the order of calls; fails on texts that hold "bad"."""
+
+    def __init__(self, needs=frozenset()):
+        self.needs, self.seen = needs, []
+
+    async def score(self, batch):
+        verdicts = []
+        for candidate in batch:
+            self.seen.append(candidate.text)
+            bad = "bad" in candidate.text
+            value = None if bad else len(self.seen) / 10
+            verdicts.append(Verdict(value, "judge", Cost(verified=3), "cannot" if bad else None))
+        return verdicts
+
+
+def test_equal_content_is_judged_once():
+    judge = Judge()
+    cached = Cached(judge)
+    first = score(cached, path("a"), path("b"), path("a", node="r.1"))
+    again = score(cached, path("b"), path("c"))
+    assert judge.seen == ["a", "b", "c"]
+    assert [verdict.score for verdict in first] == [0.1, 0.2, 0.1]
+    assert [verdict.score for verdict in again] == [0.2, 0.3]
+    assert [verdict.cost.verified for verdict in (*first, *again)] == [3, 3, 0, 0, 3]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        path("a", "b"),
+        path("ab", complete=True),
+        path("ab", problem=Problem("Another?", reference="42")),
+        path("ab", problem=Problem("What is 6 * 7?", reference="43")),
+    ],
+    ids=["steps", "complete", "problem", "reference"],
+)
+def test_content_is_all_that_a_verifier_may_look_at(other):
+    judge = Judge()
+    score(Cached(judge), path("ab"), other)
+    assert len(judge.seen) == 2
+
+
+def test_a_verifier_that_asks_the_engine_sees_tokens_too():
+    for needs, calls in ((frozenset(), 1), (frozenset({"score"}), 2)):
+        judge = Judge(needs)
+        score(Cached(judge), path("a"), path("a", context=((1,), (3,))))
+        assert len(judge.seen) == calls
+
+
+def test_an_error_is_not_remembered():
+    judge = Judge()
+    cached = Cached(judge)
+    assert [score(cached, path("bad"))[0].error for _ in range(2)] == ["cannot", "cannot"]
+    assert judge.seen == ["bad", "bad"]
+
+
+def test_the_least_recently_used_goes_first():
+    judge = Judge()
+    cached = Cached(judge, size=2)
+    for text in ("a", "b", "a", "c", "a", "b"):
+        score(cached, path(text))
+    assert judge.seen == ["a", "b", "c", "b"]
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        Cached(judge, size=0)
+
+
+# -- checks --------------------------------------------------------------------------------------------------------
+def test_finished_answers_are_checked_and_unfinished_paths_are_not():
+    verdicts = score(
+        AnswerCheck(),
+        path("Answer: 42", complete=True),
+        path("Answer: 41", complete=True),
+        path("6 * 7 is\n\n"),
+        path("I give up.", complete=True),
+        path("Answer: 1", complete=True, problem=Problem("Open?")),
+    )
+    assert [verdict.score for verdict in verdicts] == [1.0, 0.0, None, 0.0, None]
+    assert [verdict.error is None for verdict in verdicts] == [True, True, True, True, False]
+
+
+def test_the_game_of_24_is_its_own_verifier(lab):
+    problem = Problem("Use 1 4 7 8.", kind="text", checker=Game24("1 4 7 8"))
+    lines = ["Answer: 8 * 4 - 7 + 1", "Answer: (8 - 4) * (7 - 1) = 24", "Answer: 24"]
+    found = lab(ScriptedEngine(lines)).solve(
+        "best_of_n", problem, verifier=AnswerCheck(), options={"samples": 12, "wave": 3}
+    )
+    assert (found.answer, found.correct, found.stop_reason) == ("(8 - 4) * (7 - 1) = 24", True, "accepted")
+    assert len(found.tree.asked) == 3
+
+
+# -- votes ---------------------------------------------------------------------------------------------------------
+def test_the_model_votes_among_the_candidates(lab):
+    asked = []
+
+    def judge(seen, question):
+        asked.append((seen, question))
+        return 0.6 if "choice 2" in question else 0.2
+
+    one = lab(ScriptedEngine(["x"], judge))
+    verdicts = score(VoteEvaluation(one.pool), path("first way"), path("second way"), path("third way"))
+    assert [verdict.score for verdict in verdicts] == pytest.approx([0.2, 0.6, 0.2])
+    assert {seen for seen, _ in asked} == {("I have compared them.",)}
+    assert "Is choice 3 the most promising one?" in asked[2][1]
+    assert [verdict.cost.prefilled > 0 for verdict in verdicts] == [True, False, False]
+
+
+def test_a_vote_with_no_opinion_is_even_and_an_empty_batch_is_empty(lab):
+    one = lab(ScriptedEngine(["x"], lambda seen, question: 0.0))
+    assert [v.score for v in score(VoteEvaluation(one.pool), path("a"), path("b"))] == [0.5, 0.5]
+    assert score(VoteEvaluation(one.pool)) == []
+
+
+def test_a_search_by_votes(lab):
+    one = lab(SimulatedEngine(depth=3))
+    found = one.solve("tot", verifier=VoteEvaluation(one.pool), options={"evaluate": "vote", "b": 2, "k": 3})
+    for depth in range(1, found.tree.height + 1):
+        assert sum(node.score for node in found.tree.level(depth)) == pytest.approx(1.0)
+    assert found.complete
