@@ -235,9 +235,9 @@ def test_members_that_fail_are_left_out_and_named():
         constant(0.4), Hanging(), Miscounting(), constant(float("nan")), constant(0.8),
         command("import os; os.kill(os.getpid(), 11)"),
     )  # fmt: skip
-    (verdict,) = score(Ensemble(members, timeout_s=8.0), path("a"))
+    (verdict,) = score(Ensemble(members, timeout_s=4.0), path("a"))
     assert verdict.score == pytest.approx(0.6)
-    for said in ("Hanging did not answer within 8 s", "returned 2 verdicts for 1 paths", "nan", "ended by signal 11"):
+    for said in ("Hanging did not answer within 4 s", "returned 2 verdicts for 1 paths", "nan", "ended by signal 11"):
         assert said in verdict.error
     assert Ensemble(members).needs == {"score"}
 
@@ -252,7 +252,7 @@ def test_the_search_ends_with_the_right_answer_and_says_what_happened(lab):
     good = FunctionVerifier(lambda problem, text: 0.9 if "42" in text else 0.2)
     members = (good, Hanging(), Miscounting(), command("import os; os.kill(os.getpid(), 11)", workers=4))
     found = lab(ScriptedEngine(["Answer: 41", "Answer: 42", "Answer: 43"])).solve(
-        "best_of_n", PROBLEM, verifier=Ensemble(members, timeout_s=8.0), options={"samples": 3}
+        "best_of_n", PROBLEM, verifier=Ensemble(members, timeout_s=4.0), options={"samples": 3}
     )
     assert (found.answer, found.correct, found.error) == ("42", True, None)
     (warning,) = found.warnings
