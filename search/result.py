@@ -8,6 +8,7 @@ from typing import Any
 
 from search.cgee.base import SkipReport
 from search.checkers.grade import grade
+from search.strategies.selection import answer_of
 from search.tree import SearchTree
 from search.types import Cost, Problem
 
@@ -50,6 +51,12 @@ class SearchResult:
         return grade(self.problem, self.answer)
 
     @property
+    def judged(self) -> list[tuple[float, bool]]:
+        """(score, whether it is right) of each verified finished path, for the verifier's AUC; [] without a truth."""
+        graded = [(node.score, grade(self.problem, answer_of(self.tree, node))) for node in self.tree.complete()]
+        return [(score, right) for score, right in graded if score is not None and right is not None]
+
+    @property
     def wasted(self) -> int:
         """Generated tokens that are on no finished path: pruned, dead, cut and recalled branches, merged duplicates."""
         used = {step.id: step for node in self.tree.finished() for step in self.tree.path(node)}
@@ -80,6 +87,7 @@ class SearchResult:
                 "actual_hit": cost.actual_hit,
             },
             "skips": self.skips.to_json(),
+            "judged": [list(pair) for pair in self.judged],
             "seconds": {phase: round(s, 4) for phase, s in cost.seconds.items()},
             "layers": {"exits": cost.exits, "run": cost.layer_rows, "full": cost.layer_rows_full},
             "device_seconds": round(sum(cost.seconds.get(name, 0.0) for name in _DEVICE), 4),

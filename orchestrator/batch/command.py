@@ -123,6 +123,7 @@ def exit_code(summary: BatchSummary) -> int:
 def text_of(summary: BatchSummary) -> str:
     """The summary in one line, and why the job paused in another."""
     graded = f", {summary.correct} of {summary.graded} correct" if summary.graded else ""
+    graded += f", verifier AUC {summary.auc:.2f}" if summary.auc is not None else ""
     idle = sum(summary.idle.values()) / len(summary.idle) if summary.idle else 0.0
     line = (
         f"{summary.rows} rows, {summary.failed} failed, {summary.skipped} done before{graded}; "

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import json
 import os
+from array import array
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ class ResultsFile:
         self.name = name
         self.counts = {"done": 0, "failed": 0}
         self.graded = {"correct": 0, "wrong": 0}
+        self._scores = {True: array("d"), False: array("d")}
         self.tokens = 0
         self._finished: set[bytes] = set()
         try:
@@ -84,10 +86,17 @@ class ResultsFile:
         self._finished.add(bytes.fromhex(key))
         failed = row.get("error") is not None
         self.counts["failed" if failed else "done"] += 1
+        for score, right in row.get("judged") or ():
+            self._scores[bool(right)].append(float(score))
         if row.get("correct") is not None:
             self.graded["correct" if row["correct"] else "wrong"] += 1
         tokens = row.get("tokens")
         self.tokens += int(tokens.get("generated", 0)) if isinstance(tokens, dict) else 0
+
+    @property
+    def judged(self) -> list[tuple[float, bool]]:
+        """(score, whether right) of all verified finished paths."""
+        return [(score, right) for right, scores in self._scores.items() for score in scores]
 
     def _rewrite(self) -> None:
         """Take out this run's error rows: written aside, then put in place at once."""

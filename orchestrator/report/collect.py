@@ -18,7 +18,8 @@ from orchestrator.report.trees import add_answers, nodes_of, path_of, rivals
 class RunFacts:
     """Sums over a run's rows. rows: one a problem, small. hits: right or wrong, in the order of finishing.
 
-    busy: (engine, begins_s, ends_s) of the newest process that worked on the run.
+    busy: (engine, begins_s, ends_s) of the newest process that worked on the run. judged: (score, right) of each
+    verified finished path, a list a problem.
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -31,6 +32,7 @@ class RunFacts:
     counts: Counter[str] = field(default_factory=Counter)
     busy: list[tuple[str, float, float]] = field(default_factory=list)
     idle: dict[str, float] = field(default_factory=dict)
+    judged: list[list[tuple[float, bool]]] = field(default_factory=list)
 
 
 def facts_of(run: Run) -> RunFacts:
@@ -68,6 +70,7 @@ def _add(facts: RunFacts, row: dict[str, Any]) -> None:
     )
     if row.get("correct") is not None:
         facts.hits.append(bool(row["correct"]))
+    facts.judged.append([(float(score), bool(right)) for score, right in row.get("judged", [])])
     if error is None:
         facts.tokens.append(generated)
     for name in ("generated", "prefilled", "verified"):

@@ -10,6 +10,7 @@ from orchestrator.batch.folder import Run
 from orchestrator.report.collect import RunFacts, facts_of, trees_of
 from orchestrator.report.harmless import escaped, script_json
 from orchestrator.report.plots import bars, histogram, running_share, timeline
+from search.verifiers.auc import auc, auc_within
 
 MAX_TREES = 500
 MAX_BYTES = 200 << 20
@@ -53,6 +54,7 @@ def _section(run: Run, facts: RunFacts) -> str:
     facts_shown = {
         "problems": f"{counts['done']:,} done, {counts['failed']:,} failed",
         "accuracy": accuracy,
+        "verifier AUC": _auc(facts),
         "tokens": kinds,
         "engines idle": idle,
         "input": run.source,
@@ -68,6 +70,13 @@ def _section(run: Run, facts: RunFacts) -> str:
         f"<details><summary>settings</summary><dl>{settings}</dl></details>"
         f'<div class="plots">{_plots(facts)}</div></section>\n'
     )
+
+
+def _auc(facts: RunFacts) -> str:
+    """How often the verifier scores a right path above a wrong one: over all paths, and within problems."""
+    both = auc([pair for pairs in facts.judged for pair in pairs]), auc_within(facts.judged)
+    shown = ["unknown" if value is None else f"{value:.2f}" for value in both]
+    return f"{shown[0]} over all paths, {shown[1]} within a problem" if shown != ["unknown"] * 2 else "unknown"
 
 
 def _plots(facts: RunFacts) -> str:

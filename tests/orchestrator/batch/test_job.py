@@ -15,6 +15,7 @@ from orchestrator.batch.job import JobOptions
 from orchestrator.batch.journal import journal_path, read_journal
 from orchestrator.batch.stop import Stop
 from search.types import Event
+from search.verifiers.auc import auc
 from tests.orchestrator.batch.jobs import INLINE, plain, run
 
 
@@ -238,3 +239,13 @@ def test_engines_stay_busy_on_a_batch_of_mixed_lengths(write_rows, tmp_path: Pat
     summary = run(write_rows(64), tmp_path / "out", "mcts", config=config, simulations=8)
     assert len(summary.idle) == 4
     assert sum(summary.idle.values()) / 4 < 0.10
+
+
+def test_a_job_with_truth_reports_how_well_its_verifier_judged(write_rows, read_rows, tmp_path: Path):
+    rows = write_rows([{"question": f"{i}?", "answer": "42"} for i in range(6)])
+    summary = run(rows, tmp_path / "out", "tot", k=4, b=2, max_depth=2)
+    pairs = [(score, right) for row in read_rows(tmp_path / "out") for score, right in row["judged"]]
+    assert summary.auc == auc(pairs)
+    assert pairs and all(0.0 <= score <= 1.0 for score, _ in pairs)
+    nothing = run(write_rows(2), tmp_path / "other", "greedy")
+    assert nothing.auc is None
