@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import shlex
 import shutil
-import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,9 +14,10 @@ from search.aggregation import RULES
 from search.answers import extract
 from search.ports import Candidate
 from search.types import Verdict
+from search.verifiers.process import Process, TooMuchOutputError
 from search.verifiers.step_scores import verdict_of
+from search.verifiers.threads import in_thread
 
-_MOST_OUTPUT = 1 << 20
 _SHOWN = 200
 
 
@@ -67,7 +66,7 @@ class CommandVerifier:
             code, out, err = await self._run(_question(candidate))
         except TimeoutError:
             return Verdict(None, name, error=f"{name} was killed after {self.timeout_s:g} s")
-        except (OSError, _TooMuchOutputError) as error:
+        except (OSError, TooMuchOutputError) as error:
             return Verdict(None, name, error=f"{name}: {error}")
         if code:
             how = f"was ended by signal {-code}" if code < 0 else f"exited with code {code}"
@@ -89,44 +88,13 @@ class CommandVerifier:
         return Verdict(float(found), name)
 
     async def _run(self, question: bytes) -> tuple[int, bytes, bytes]:
-        """Exit code, output and errors. The process leads a session of its own, so that all it started ends with it."""
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(
-            *self.command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
-        )
+        """In a thread; a search that gives up meanwhile leaves no process behind."""
+        process = Process(self.command)
         try:
-            async with asyncio.timeout(self.timeout_s):
-                out, err, _ = await asyncio.gather(
-                    _capped(process.stdout), _capped(process.stderr), _feed(process.stdin, question)
-                )
-                return await process.wait(), out, err
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
-
-
-class _TooMuchOutputError(Exception):
-    """The command writes without end."""
-
-
-async def _capped(stream: asyncio.StreamReader | None) -> bytes:
-    data = b""
-    while stream is not None and (part := await stream.read(1 << 16)):
-        data += part
-        if len(data) > _MOST_OUTPUT:
-            raise _TooMuchOutputError(f"wrote more than {_MOST_OUTPUT} bytes")
-    return data
-
-
-async def _feed(stream: asyncio.StreamWriter | None, data: bytes) -> None:
-    """A command that does not read its input may still answer."""
-    if stream is None:
-        return
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        stream.write(data)
-        await stream.drain()
-    stream.close()
+            return await in_thread(lambda: process.ask(question, self.timeout_s))
+        except asyncio.CancelledError:
+            process.kill()
+            raise
 
 
 def _question(candidate: Candidate) -> bytes:

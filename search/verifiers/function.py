@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import math
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from search.ports import Candidate
 from search.types import Verdict
+from search.verifiers.threads import in_thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,22 +31,8 @@ class FunctionVerifier:
         return [await self._within(candidate) for candidate in batch]
 
     async def _within(self, candidate: Candidate) -> Verdict:
-        """In a thread of its own, which does not keep the process from ending."""
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[Verdict] = loop.create_future()
-
-        def tell(verdict: Verdict) -> None:
-            if not done.done():
-                done.set_result(verdict)
-
-        def work() -> None:
-            verdict = self._one(candidate)
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(tell, verdict)
-
-        threading.Thread(target=work, name="verifier", daemon=True).start()
         try:
-            return await asyncio.wait_for(done, self.timeout_s)
+            return await asyncio.wait_for(in_thread(lambda: self._one(candidate)), self.timeout_s)
         except TimeoutError:
             return Verdict(None, self._name, error=f"{self._name} did not return within {self.timeout_s:g} s")
 

@@ -146,6 +146,26 @@ def test_a_command_that_hangs_is_killed_with_all_it_started(tmp_path: Path):
     assert not any(map(alive, started))
 
 
+def test_what_a_command_leaves_running_is_ended_too(tmp_path: Path):
+    pid = tmp_path / "pid"
+    code = (
+        "import subprocess, sys; quiet = subprocess.DEVNULL; "
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], stdout=quiet, stderr=quiet); "
+        f"open({str(pid)!r}, 'w').write(str(child.pid)); print(0.5)"
+    )
+    (verdict,) = score(command(code), path("a"))
+    assert verdict.score == 0.5
+    deadline = time.monotonic() + 10
+    while alive(int(pid.read_text())) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not alive(int(pid.read_text()))
+
+
+def test_a_command_that_closes_its_output_and_stays_is_killed():
+    (verdict,) = score(command("import os, time; os.close(1); os.close(2); time.sleep(60)", timeout_s=1.5), path("a"))
+    assert verdict.error.endswith("was killed after 1.5 s")
+
+
 def test_a_search_that_gives_up_on_a_command_leaves_no_process(tmp_path: Path):
     """The budget's seconds end the verifier's call; its process goes with it."""
     pid = tmp_path / "pid"
@@ -156,6 +176,9 @@ def test_a_search_that_gives_up_on_a_command_leaves_no_process(tmp_path: Path):
 
     with pytest.raises(TimeoutError):
         asyncio.run(give_up())
+    deadline = time.monotonic() + 10
+    while alive(int(pid.read_text())) and time.monotonic() < deadline:
+        time.sleep(0.05)
     assert not alive(int(pid.read_text()))
 
 
