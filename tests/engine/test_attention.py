@@ -227,6 +227,7 @@ def test_a_choice_that_cannot_serve_is_refused(name, dtype, message):
 
 def test_without_a_compiler_torch_serves_and_the_log_says_so(monkeypatch, caplog, tmp_path):
     monkeypatch.setenv("RKSC_CACHE", str(tmp_path))
+    monkeypatch.delenv("RKSC_NATIVE", raising=False)
     monkeypatch.setattr(native.shutil, "which", lambda name: None)
     native.kernels.cache_clear()
     native._library.cache_clear()

@@ -9,9 +9,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from engine import native
 from engine.admission import needed_alone
 from engine.base import BranchRequest, ScoreQuery, StepRule, path_keys, stream_key
 from engine.local import LocalEngine
+
+pytestmark = pytest.mark.skipif(
+    native.kernels(torch.float32) is None, reason="equal bits need the own CPU kernels: no C++ compiler"
+)
 
 PROMPT = "Find the way through a wood of many branches, step by step. " * 3
 

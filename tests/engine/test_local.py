@@ -10,8 +10,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from engine import native
 from engine.base import BranchRequest, ScoreQuery, StepRule, flat, path_keys, stream_key
 from engine.local import LocalEngine
+
+pytestmark = pytest.mark.skipif(
+    native.kernels(torch.float32) is None, reason="equal bits need the own CPU kernels: no C++ compiler"
+)
 
 RULE = StepRule(max_tokens=12)
 
