@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch import Tensor
-
 from engine.kv import KVShape, TensorKV
 
 CHUNK = 64
@@ -73,8 +71,3 @@ class RowKV:
     def payload(self, start: int, stop: int) -> TensorKV:
         """Own tokens at positions [start, stop): a view where one buffer has them all."""
         return TensorKV.joined(self.pieces(start, stop), self.shape.device)
-
-
-def layer_of(span: TensorKV, layer: int) -> tuple[Tensor, Tensor]:
-    """K and V [H_kv, n, D] of one layer."""
-    return span.k[layer], span.v[layer]

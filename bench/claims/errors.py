@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bench.claims.intervals import clopper_pearson
 from bench.claims.problems import HINTS, Question
 from bench.claims.rows import Paper, Row
 from bench.claims.skipping import Decision
 from engine.base import BranchRequest, BranchResult, ScoreQuery, StepRule
+from search.calibration.binomial import clopper_pearson
 from search.prompts import ANSWER_QUESTION
 
 WAVE = 4

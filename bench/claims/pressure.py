@@ -13,11 +13,11 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from bench.claims.intervals import clopper_pearson
 from bench.claims.rows import Row
 from engine.base import BranchRequest, Segments, StepRule, path_keys
 from engine.local import LocalEngine
 from engine.scripted import ScriptedEngine
+from search.calibration.binomial import clopper_pearson
 from search.scale import Scale
 
 POLICIES = ("lru", "omega", "value")

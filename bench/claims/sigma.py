@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 
 from bench.baselines import tensor
-from bench.claims.intervals import auc, bootstrap, clopper_pearson
+from bench.claims.intervals import auc, bootstrap
 from bench.claims.phrasing import as_given
 from bench.claims.problems import Question
 from bench.claims.rows import Row
 from bench.workload import Tokens
 from engine.base import Codec
+from search.calibration.binomial import clopper_pearson
 
 ALPHA = 1.5
 TAU = 0.75

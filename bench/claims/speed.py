@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from bench.claims.intervals import clopper_pearson
 from bench.claims.rows import Paper, Row
 from bench.claims.skipping import skips
 from bench.claims.ways import Measured
 from bench.harness import ratio
 from bench.workload import Job
+from search.calibration.binomial import clopper_pearson
 
 CONDITIONS: Mapping[str, tuple[str, str]] = {
     "no-kv": ("expand:no-kv", "verify:reread"),

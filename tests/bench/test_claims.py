@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from bench.claims.intervals import auc, binomial_cdf, bootstrap, clopper_pearson
+from bench.claims.intervals import auc, bootstrap
 from bench.claims.problems import DATA, HINTS, Question, load
 from bench.claims.rows import Row, table
 from bench.claims.skipping import Decision, skips
 from bench.claims.speed import CONDITIONS, SAME_TEXT, Rounds
+from search.calibration.binomial import at_most, clopper_pearson
 
 
 # -- intervals ---------------------------------------------------------------------------------------------------------
@@ -31,13 +32,13 @@ def test_clopper_pearson_has_the_known_bounds(k: int, n: int, low: float, high: 
 
 def test_the_bounds_are_where_the_tails_have_their_share():
     low, high = clopper_pearson(7, 40, confidence=0.9)
-    assert isclose(1 - binomial_cdf(6, 40, low), 0.05, rel_tol=1e-6)
-    assert isclose(binomial_cdf(7, 40, high), 0.05, rel_tol=1e-6)
+    assert isclose(1 - at_most(6, 40, low), 0.05, rel_tol=1e-6)
+    assert isclose(at_most(7, 40, high), 0.05, rel_tol=1e-6)
 
 
 def test_no_trials_tell_nothing_and_impossible_counts_are_refused():
     assert clopper_pearson(0, 0) == (0.0, 1.0)
-    with pytest.raises(ValueError, match="k = 4, n = 3"):
+    with pytest.raises(ValueError, match="got 4 of 3"):
         clopper_pearson(4, 3)
 
 
