@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -10,12 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
+from actors.block_index import RENEWAL_S
 from actors.convert import to_outcome, to_query, to_request, to_score
-from actors.messages import EventBatch, pack
-from engine.base import Cancelling, Engine
+from actors.messages import Memory
+from actors.publisher import Publish, Publisher
+from engine.base import Cancelling, Engine, Evicting
 from search.types import Expansion, Outcome, Score, ScoreRequest
 
-Publish = Callable[[bytes], str]
+logger = logging.getLogger(__name__)
 
 
 def request_id(token: str, order_id: str) -> str:
@@ -27,21 +30,29 @@ _REMEMBERED = 1024
 
 
 class EngineActor:
-    """publish: hands an event batch to the index and returns its acknowledgement; that it raises is no error here.
+    """publish: see `Publisher`. background: a thread of its own waits for the index, and no call does; else each call
+    tells what it changed before it returns, which is for an index in this process.
 
     incarnation: grows with every start, so that messages of a dead predecessor are told apart.
     """
 
-    def __init__(self, name: str, build: Callable[[], Engine], publish: Publish | None = None) -> None:
+    def __init__(
+        self, name: str, build: Callable[[], Engine], publish: Publish | None = None, background: bool = False
+    ) -> None:
         self.name = name
         self.incarnation = time.time_ns()
         self.engine = build()
-        self._publish = publish
-        self._seq = 0
         self._done: OrderedDict[tuple[str, str], Outcome] = OrderedDict()
         self._recalled: OrderedDict[str, None] = OrderedDict()
         self._one_call = nullcontext() if self.engine.concurrent else threading.Lock()
         self._books = threading.Lock()
+        self._publisher: Publisher | None = None
+        self._wake = threading.Event() if background else None
+        self._closed = False
+        if publish is not None:
+            self._publisher = Publisher(name, self.incarnation, publish, self.engine.snapshot(), memory=self._memory)
+            if background:
+                threading.Thread(target=self._tell, name=f"{name}-publisher", daemon=True).start()
 
     def expand(self, orders: Sequence[Expansion], token: str) -> list[Outcome]:
         """Outcomes in order. `token` names the dispatch: an order repeated under it is answered from memory.
@@ -88,7 +99,14 @@ class EngineActor:
         return os.getpid()
 
     def stats(self) -> dict[str, Any]:
-        return {"name": self.name, "pid": os.getpid(), **self.engine.stats()}
+        told = {f"events_{name}": n for name, n in self._publisher.counts.items()} if self._publisher else {}
+        return {"name": self.name, "pid": os.getpid(), **self.engine.stats(), **told}
+
+    def close(self) -> None:
+        """End the thread that tells the index, once it has its answer."""
+        self._closed = True
+        if self._wake is not None:
+            self._wake.set()
 
     def _known(self, token: str, order: Expansion) -> Outcome | None:
         """The outcome of an order that was answered, or recalled before it came."""
@@ -103,18 +121,56 @@ class EngineActor:
                 self._done.popitem(last=False)
 
     def _announce(self) -> None:
-        """Send what changed, one batch at a time; a receiver that missed something gets everything."""
+        """Note what changed for the index. The engine bears calls now."""
         with self._books:
-            events = self.engine.events()
-            if self._publish is None or not events:
+            if self._publisher is None:
+                self.engine.events()
                 return
-            try:
-                if self._publish(self._batch(events, snapshot=False)) == "resync":
-                    self._publish(self._batch(self.engine.snapshot(), snapshot=True))
-            except Exception:  # the index is a cache of facts: without it placement is worse, answers are the same
+            self._shed(self._publisher)
+            self._publisher.note(self.engine.events())
+            if self._wake is not None:
+                self._wake.set()
                 return
+            self._publisher.flush()
+            if self._shed(self._publisher):
+                self._publisher.note(self.engine.events())
+                self._publisher.flush()
 
-    def _batch(self, events: Sequence[Any], snapshot: bool) -> bytes:
-        batch = EventBatch(self.name, self.incarnation, self._seq, time.time(), tuple(events), snapshot)
-        self._seq += 1
-        return pack(batch)
+    def _shed(self, publisher: Publisher) -> bool:
+        """Drop what the index proposes, as far as the engine agrees; whether it was asked."""
+        keys = publisher.proposed()
+        if keys and isinstance(self.engine, Evicting):
+            try:
+                publisher.refuse(self.engine.evict(keys))
+            except Exception:  # following a proposal is a favour; no call fails for it
+                logger.exception("engine %s cannot evict", self.name)
+                publisher.refuse(keys)
+        return bool(keys)
+
+    def _memory(self) -> Memory | None:
+        pressure = self.engine.pressure() if isinstance(self.engine, Evicting) else None
+        return None if pressure is None else Memory(*pressure)
+
+    def _tell(self) -> None:
+        """The thread that waits for the index. An engine that takes one call at a time follows proposals after it."""
+        publisher, wake = self._publisher, self._wake
+        while publisher is not None and wake is not None and not self._closed:
+            try:
+                wait = publisher.pump()
+            except Exception:  # a silent engine is one that nobody places branches on
+                logger.exception("engine %s cannot tell the index", self.name)
+                wait = RENEWAL_S
+            wake.wait(wait)
+            wake.clear()
+            if publisher.has_proposals:
+                self._follow()
+
+    def _follow(self) -> None:
+        """Announce what the proposals change; an engine that takes one call at a time does it after the call."""
+        if isinstance(self._one_call, nullcontext):
+            self._announce()
+        elif self._one_call.acquire(blocking=False):
+            try:
+                self._announce()
+            finally:
+                self._one_call.release()

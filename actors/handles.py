@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from actors.engine_actor import EngineActor
@@ -63,11 +63,21 @@ class IndexHandle(Protocol):
 
     async def assign(self, wave: Assignment) -> list[Placed]: ...
 
-    async def note_scores(self, scores: Sequence[Scored]) -> None: ...
+    async def note_scores(self, scores: Sequence[Scored], driver: str = "") -> None: ...
+
+    async def pin(self, driver: str, tree: str, keys: Sequence[bytes]) -> None: ...
+
+    async def unpin(self, driver: str, tree: str, keys: Sequence[bytes]) -> None: ...
+
+    async def renew(self, driver: str, pins: int) -> str | None:
+        """ "resync": the index has another number of the driver's pins, `restore` them."""
+        ...
+
+    async def restore(self, driver: str, trees: Mapping[str, Sequence[bytes]]) -> None: ...
 
     async def forget(self, actor: str) -> None: ...
 
-    async def end_tree(self, tree: str) -> None: ...
+    async def end_tree(self, tree: str, driver: str = "") -> None: ...
 
     async def stats(self) -> dict[str, Any]: ...
 
@@ -140,16 +150,29 @@ class InlineIndex:
         self.rsbcm = rsbcm
 
     async def assign(self, wave: Assignment) -> list[Placed]:
-        return self.rsbcm.assign(wave)
+        with self.rsbcm.lock:
+            return self.rsbcm.assign(wave)
 
-    async def note_scores(self, scores: Sequence[Scored]) -> None:
-        self.rsbcm.note_scores(scores)
+    async def note_scores(self, scores: Sequence[Scored], driver: str = "") -> None:
+        self.rsbcm.note_scores(scores, driver)
+
+    async def pin(self, driver: str, tree: str, keys: Sequence[bytes]) -> None:
+        self.rsbcm.pin(driver, tree, keys)
+
+    async def unpin(self, driver: str, tree: str, keys: Sequence[bytes]) -> None:
+        self.rsbcm.unpin(driver, tree, keys)
+
+    async def renew(self, driver: str, pins: int) -> str | None:
+        return self.rsbcm.renew(driver, pins)
+
+    async def restore(self, driver: str, trees: Mapping[str, Sequence[bytes]]) -> None:
+        self.rsbcm.restore(driver, trees)
 
     async def forget(self, actor: str) -> None:
         self.rsbcm.forget(actor)
 
-    async def end_tree(self, tree: str) -> None:
-        self.rsbcm.end_tree(tree)
+    async def end_tree(self, tree: str, driver: str = "") -> None:
+        self.rsbcm.end_tree(tree, driver)
 
     async def stats(self) -> dict[str, Any]:
         return self.rsbcm.stats()

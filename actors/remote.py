@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 
+from actors.block_index import LEASE_S
 from actors.engine_actor import EngineActor
 from actors.handles import EngineDownError, EngineFailedError, IndexDownError
+from actors.messages import Reply
 from actors.placement import Placed
 from actors.rsbcm import RSBCM, Assignment, Scored
 from actors.spec import EngineSpec
@@ -30,11 +32,15 @@ class _RemoteEngine(EngineActor):
     """Calls of several problems run in threads and share the engine's batch; control calls have their own threads."""
 
     def __init__(self, name: str, spec: EngineSpec, index_name: str) -> None:
-        def publish(data: bytes) -> str:
-            index: Any = ray.get_actor(index_name)
-            return str(ray.get(index.apply.remote(data), timeout=_PUBLISH_S))
+        index: list[Any] = []
 
-        super().__init__(name, spec.build, publish)
+        def publish(data: bytes) -> Reply:
+            if not index:
+                index.append(ray.get_actor(index_name))
+            reply: Reply = ray.get(index[0].apply.remote(data), timeout=_PUBLISH_S)
+            return reply
+
+        super().__init__(name, spec.build, publish, background=True)
 
     @ray.method(concurrency_group="work")
     def expand(self, orders: Sequence[Expansion], token: str) -> list[Outcome]:  # type: ignore[override]
@@ -64,7 +70,9 @@ class _RemoteEngine(EngineActor):
 def start_index() -> RayIndex:
     """A restartable index actor that takes no CPU of the engines."""
     name = f"rksc-index-{uuid.uuid4().hex[:12]}"
-    actor = ray.remote(RSBCM).options(name=name, num_cpus=0, max_restarts=-1, max_task_retries=0).remote()
+    actor = (
+        ray.remote(RSBCM).options(name=name, num_cpus=0, max_restarts=-1, max_task_retries=0).remote(lease_s=LEASE_S)
+    )
     return RayIndex(name, actor)
 
 
@@ -133,14 +141,26 @@ class RayIndex:
     async def assign(self, wave: Assignment) -> list[Placed]:
         return await _index_call(self.actor.assign.remote(wave))
 
-    async def note_scores(self, scores: Sequence[Scored]) -> None:
-        await _index_call(self.actor.note_scores.remote(list(scores)))
+    async def note_scores(self, scores: Sequence[Scored], driver: str = "") -> None:
+        await _index_call(self.actor.note_scores.remote(list(scores), driver))
+
+    async def pin(self, driver: str, tree: str, keys: Sequence[bytes]) -> None:
+        await _index_call(self.actor.pin.remote(driver, tree, list(keys)))
+
+    async def unpin(self, driver: str, tree: str, keys: Sequence[bytes]) -> None:
+        await _index_call(self.actor.unpin.remote(driver, tree, list(keys)))
+
+    async def renew(self, driver: str, pins: int) -> str | None:
+        return await _index_call(self.actor.renew.remote(driver, pins))
+
+    async def restore(self, driver: str, trees: Mapping[str, Sequence[bytes]]) -> None:
+        await _index_call(self.actor.restore.remote(driver, {tree: list(keys) for tree, keys in trees.items()}))
 
     async def forget(self, actor: str) -> None:
         await _index_call(self.actor.forget.remote(actor))
 
-    async def end_tree(self, tree: str) -> None:
-        await _index_call(self.actor.end_tree.remote(tree))
+    async def end_tree(self, tree: str, driver: str = "") -> None:
+        await _index_call(self.actor.end_tree.remote(tree, driver))
 
     async def stats(self) -> dict[str, Any]:
         return await _index_call(self.actor.stats.remote())

@@ -243,6 +243,19 @@ class Engine(Protocol):
 
 
 @runtime_checkable
+class Evicting(Protocol):
+    """An engine that lets the cluster's index propose what to evict (RSBCM)."""
+
+    def pressure(self) -> tuple[int, int, int] | None:
+        """(bytes of KV on the device, most bytes allowed, bytes a token); None: wants no proposals. Any thread."""
+        ...
+
+    def evict(self, keys: Sequence[bytes]) -> list[bytes]:
+        """Move the segments that end at these keys off the device; returns those that must stay."""
+        ...
+
+
+@runtime_checkable
 class Cancelling(Protocol):
     """An engine that can end requests under way."""
 

@@ -98,6 +98,9 @@ class Scores:
                 del self._omegas[next(iter(self._omegas))]
         return fresh
 
+    def __len__(self) -> int:
+        return len(self._omegas)
+
     def get(self, key: bytes) -> float | None:
         return self._omegas.get(key)
 

@@ -23,6 +23,11 @@ class EventLog:
         known = earlier is not None and earlier[1]
         self._pending[event.key] = (event, known)
 
+    def moved(self, event: KVEvent) -> None:
+        """A held key has got another parent."""
+        earlier = self._pending.get(event.key)
+        self._pending[event.key] = (event, earlier is None or earlier[1])
+
     def drop(self, key: bytes) -> None:
         earlier = self._pending.pop(key, None)
         if earlier is None or earlier[1]:

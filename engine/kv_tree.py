@@ -323,6 +323,8 @@ class KVTree:
         self._enter(upper)
         self._enter(segment)
         self._name(upper)
+        if not segment.approximate:
+            self._log.moved(KVEvent("add", segment.key, upper.key, segment.end))
         return upper
 
     def _name(self, segment: Segment) -> None:

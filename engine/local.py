@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from engine import kv_transfer
+from engine import kv_transfer, proposals
 from engine.asks.options import Asks, refused
 from engine.asks.tiers import Tiers, check
 from engine.attention import Attention, choose, register
@@ -220,6 +220,13 @@ class LocalEngine:
         with self._lock:
             for key in paths:
                 self.tree.release(key)
+
+    def pressure(self) -> tuple[int, int, int] | None:
+        return proposals.pressure(self.tree, self.shape.bytes_per_token)
+
+    def evict(self, keys: Sequence[bytes]) -> list[bytes]:
+        with self._lock:
+            return proposals.follow(self.tree, keys)
 
     def events(self) -> list[KVEvent]:
         with self._lock:

@@ -42,7 +42,11 @@ class Evictor:
     def evict(self) -> bool:
         """Move one segment from the device to the host, or drop it; False if nothing may leave."""
         segment = self._pop("device")
-        if segment is None:
+        return segment is not None and self.move_out(segment)
+
+    def move_out(self, segment: Segment) -> bool:
+        """Move this segment from the device to the host, or drop it; False if it must stay."""
+        if not self._may_leave("device", segment):
             return False
         parent = segment.parent
         if self._fits_host(segment.payload.nbytes, segment):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from engine import proposals
 from engine.asks.options import refused
 from engine.base import (
     Branch,
@@ -143,6 +144,12 @@ class TextEngine:
 
     def note_scores(self, items: Sequence[tuple[bytes, float, int]]) -> None:
         self.tree.note_scores(items)
+
+    def pressure(self) -> tuple[int, int, int] | None:
+        return proposals.pressure(self.tree, self.bytes_per_token)
+
+    def evict(self, keys: Sequence[bytes]) -> list[bytes]:
+        return proposals.follow(self.tree, keys)
 
     def events(self) -> list[KVEvent]:
         return self.tree.events()

@@ -7,10 +7,8 @@ import pytest
 from actors.block_index import BlockIndex
 from actors.dispatcher import Dispatcher, PoolOptions
 from actors.handles import InlineEngine, InlineIndex
-from actors.messages import EventBatch
 from actors.placement import Branch, Load
 from actors.rsbcm import RSBCM, Assignment
-from engine.base import KVEvent
 from engine.scripted import ScriptedEngine
 from engine.sketch import SKETCH_BYTES, nearness, sketch
 from engine.tokenizer import ByteCodec
@@ -18,15 +16,16 @@ from search.driver import TreeSearch
 from search.prompts import ChatPrompt
 from search.strategies import registry
 from search.types import Problem
+from tests.actors.batches import add as held
+from tests.actors.batches import batch, drop, sign
 
 TEMPLATE = list(range(500, 580))
 PROBLEM, OTHER = list(range(1000, 1080)), list(range(2000, 2080))
 HINTED = [*TEMPLATE, 7, 8, 9, *PROBLEM]
 
 
-def add(index, actor, key, prompt, seq=0):
-    events = (KVEvent("add", key, b"", len(prompt)), KVEvent("sign", key, signature=sketch(prompt)))
-    return index.apply(EventBatch(actor, 1, seq, 0.0, events))
+def add(index, actor, name, prompt, seq=0):
+    return index.apply(batch(seq, held(name, len(prompt)), sign(name, sketch(prompt)), actor=actor))
 
 
 def wave(tree, prompt, loads, signed=True):
@@ -83,12 +82,12 @@ def test_signatures_go_with_their_keys():
     add(index, "a", b"1", PROBLEM)
     assert index.nearest(sketch(PROBLEM), ["a"], 0.9) == "a"
     assert index.nearest(sketch(PROBLEM), ["b"], 0.9) is None
-    index.apply(EventBatch("a", 1, 1, 0.0, (KVEvent("drop", b"1"),)))
+    index.apply(batch(1, drop(b"1")))
     assert index.nearest(sketch(PROBLEM), ["a"], 0.9) is None
-    index.apply(EventBatch("a", 1, 2, 0.0, (KVEvent("sign", b"9", signature=sketch(PROBLEM)),)))
+    index.apply(batch(2, sign(b"9", sketch(PROBLEM))))
     assert index.stats()["signatures"] == 0
     add(index, "a", b"1", PROBLEM, seq=3)
-    index.apply(EventBatch("a", 1, 4, 0.0, (), snapshot=True))
+    index.apply(batch(4, snapshot=True))
     assert index.stats()["signatures"] == 0
 
 

@@ -162,7 +162,7 @@ def test_events_name_prefixes_parents_and_ends():
     tree.insert((1, 2, 4), kv)
     root = tree.root.key
     assert tree.events() == [
-        KVEvent("add", key((1, 2, 3)), root, 3),
+        KVEvent("add", key((1, 2, 3)), key((1, 2)), 3),
         KVEvent("add", key((1, 2)), root, 2),
         KVEvent("add", key((1, 2, 4)), key((1, 2)), 3),
     ]
@@ -170,6 +170,17 @@ def test_events_name_prefixes_parents_and_ends():
     assert tree.events() == [KVEvent("drop", key((1, 2, 4)))]
     assert tree.events() == []
     assert tree.snapshot() == [KVEvent("add", key((1, 2)), root, 2), KVEvent("add", key((1, 2, 3)), key((1, 2)), 3)]
+
+
+def test_a_split_tells_the_new_parent_and_a_later_drop_is_still_told():
+    tree = tree_with((1, 2, 3))
+    tree.events()
+    upper = tree.reach((1, 2))
+    lower = KVEvent("add", key((1, 2, 3)), upper.key, 3)
+    assert lower in tree.events()
+    tree.reach((1,))
+    tree.release(key((1, 2, 3)))
+    assert [event for event in tree.events() if event.key == lower.key] == [KVEvent("drop", lower.key)]
 
 
 @pytest.mark.parametrize("damage", ["tokens", "bytes", "readers", "link", "key", "unpinned twice"])
