@@ -179,7 +179,7 @@ class Publisher:
             added=added,
             parents=tuple(self._held[key][0] for key in added),
             ends=tuple(self._held[key][1] for key in added),
-            dropped=() if self._opening else tuple(key for key in keys if key not in self._held),
+            dropped=tuple(key for key in keys if key not in self._held),
             signed=tuple((key, self._signatures[key]) for key in signed),
             snapshot=self._opening,
             digest=None if self._changed else Digest(len(self._held), self._xor),

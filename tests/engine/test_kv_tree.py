@@ -172,15 +172,25 @@ def test_events_name_prefixes_parents_and_ends():
     assert tree.snapshot() == [KVEvent("add", key((1, 2)), root, 2), KVEvent("add", key((1, 2, 3)), key((1, 2)), 3)]
 
 
-def test_a_split_tells_the_new_parent_and_a_later_drop_is_still_told():
+def test_a_split_tells_the_new_parent_of_what_is_below():
     tree = tree_with((1, 2, 3))
     tree.events()
     upper = tree.reach((1, 2))
-    lower = KVEvent("add", key((1, 2, 3)), upper.key, 3)
-    assert lower in tree.events()
-    tree.reach((1,))
+    assert tree.events() == [
+        KVEvent("add", upper.key, tree.root.key, 2),
+        KVEvent("add", key((1, 2, 3)), upper.key, 3),
+    ]
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_the_drop_of_a_split_segment_is_told_to_who_may_know_it(told):
+    tree = tree_with((1, 2, 3))
+    if told:
+        tree.events()
+    tree.reach((1, 2))
     tree.release(key((1, 2, 3)))
-    assert [event for event in tree.events() if event.key == lower.key] == [KVEvent("drop", lower.key)]
+    drops = [KVEvent("drop", key((1, 2, 3)))] if told else []
+    assert tree.events() == [KVEvent("add", key((1, 2)), tree.root.key, 2), *drops]
 
 
 @pytest.mark.parametrize("damage", ["tokens", "bytes", "readers", "link", "key", "unpinned twice"])
