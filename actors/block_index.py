@@ -107,10 +107,6 @@ class BlockIndex:
             found = self._names[mask] = frozenset(name for name, h in self._live.items() if mask & h.bit)
         return found
 
-    def known(self, key: bytes) -> bool:
-        """Whether some engine holds the prefix, as far as anybody told."""
-        return key in self._masks
-
     def replicas(self, keys: Iterable[bytes], besides: str) -> set[bytes]:
         """Those of `keys` that a live engine holds besides this one, and was not asked to drop."""
         self._end_leases()

@@ -44,26 +44,30 @@ class Claims:
 
     def pin(self, driver: str, tree: str, keys: Iterable[bytes]) -> None:
         """These segments are on the path of a live branch of the tree."""
-        held = self._heard(driver).pins.setdefault(tree, set())
-        fresh = set(keys).difference(held)
-        held |= fresh
-        self._pins.update(fresh)
+        pins = self._heard(driver).pins
+        fresh = set(keys).difference(pins.get(tree, ()))
+        if fresh:
+            pins.setdefault(tree, set()).update(fresh)
+            self._pins.update(fresh)
 
-    def unpin(self, driver: str, tree: str, keys: Iterable[bytes]) -> None:
-        """These segments were pruned: neither pins of the tree nor the driver's scores keep them any longer."""
-        state = self._heard(driver)
-        held = state.pins.get(tree, set())
-        for key in set(keys):
+    def unpin(self, driver: str, keys: Iterable[bytes]) -> None:
+        """These segments were pruned: neither pins of the driver's trees nor its scores keep them any longer."""
+        state, gone = self._heard(driver), set(keys)
+        for key in gone:
             state.scores.forget(key)
-            if key in held:
-                held.discard(key)
-                self._release(key)
-        if not held:
-            state.pins.pop(tree, None)
+        for tree, held in list(state.pins.items()):
+            self._release(held & gone)
+            held -= gone
+            if not held:
+                del state.pins[tree]
 
     def end_tree(self, driver: str, tree: str) -> None:
-        """All pins of the tree, and the scores of what it pinned, are void."""
-        self.unpin(driver, tree, self._heard(driver).pins.get(tree, ()))
+        """All pins of the tree are void, and so are the scores of what no other tree of the driver pins."""
+        state = self._heard(driver)
+        gone = state.pins.pop(tree, set())
+        self._release(gone)
+        for key in gone.difference(*state.pins.values()):
+            state.scores.forget(key)
 
     def restore(self, driver: str, trees: Mapping[str, Iterable[bytes]]) -> None:
         """All pins of the driver, by tree, instead of what is known of them."""
@@ -115,11 +119,11 @@ class Claims:
 
     def _unpin_all(self, driver: _Driver) -> None:
         for keys in driver.pins.values():
-            for key in keys:
-                self._release(key)
+            self._release(keys)
         driver.pins = {}
 
-    def _release(self, key: bytes) -> None:
-        self._pins[key] -= 1
-        if not self._pins[key]:
-            del self._pins[key]
+    def _release(self, keys: Iterable[bytes]) -> None:
+        for key in keys:
+            self._pins[key] -= 1
+            if not self._pins[key]:
+                del self._pins[key]

@@ -65,9 +65,7 @@ class IndexHandle(Protocol):
 
     async def note_scores(self, scores: Sequence[Scored], driver: str = "") -> None: ...
 
-    async def pin(self, driver: str, tree: str, keys: Sequence[bytes]) -> None: ...
-
-    async def unpin(self, driver: str, tree: str, keys: Sequence[bytes]) -> None: ...
+    async def unpin(self, driver: str, keys: Sequence[bytes]) -> None: ...
 
     async def renew(self, driver: str, pins: int) -> str | None:
         """ "resync": the index has another number of the driver's pins, `restore` them."""
@@ -156,11 +154,8 @@ class InlineIndex:
     async def note_scores(self, scores: Sequence[Scored], driver: str = "") -> None:
         self.rsbcm.note_scores(scores, driver)
 
-    async def pin(self, driver: str, tree: str, keys: Sequence[bytes]) -> None:
-        self.rsbcm.pin(driver, tree, keys)
-
-    async def unpin(self, driver: str, tree: str, keys: Sequence[bytes]) -> None:
-        self.rsbcm.unpin(driver, tree, keys)
+    async def unpin(self, driver: str, keys: Sequence[bytes]) -> None:
+        self.rsbcm.unpin(driver, keys)
 
     async def renew(self, driver: str, pins: int) -> str | None:
         return self.rsbcm.renew(driver, pins)

@@ -144,11 +144,8 @@ class RayIndex:
     async def note_scores(self, scores: Sequence[Scored], driver: str = "") -> None:
         await _index_call(self.actor.note_scores.remote(list(scores), driver))
 
-    async def pin(self, driver: str, tree: str, keys: Sequence[bytes]) -> None:
-        await _index_call(self.actor.pin.remote(driver, tree, list(keys)))
-
-    async def unpin(self, driver: str, tree: str, keys: Sequence[bytes]) -> None:
-        await _index_call(self.actor.unpin.remote(driver, tree, list(keys)))
+    async def unpin(self, driver: str, keys: Sequence[bytes]) -> None:
+        await _index_call(self.actor.unpin.remote(driver, list(keys)))
 
     async def renew(self, driver: str, pins: int) -> str | None:
         return await _index_call(self.actor.renew.remote(driver, pins))

@@ -32,13 +32,15 @@ _SHARE = 20
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One wave of one tree to place. signature: the sketch of its prompt, empty where near roots are of no use."""
+    """One wave of one tree to place. signature: the sketch of its prompt, empty where near roots are of no use.
+    driver: who asks."""
 
     tree: str
     branches: tuple[Branch, ...]
     loads: Mapping[str, Load]
     rows_per_engine: int
     signature: bytes = b""
+    driver: str = ""
 
 
 def _entry(method: Callable[Concatenate[RSBCM, P], R]) -> Callable[Concatenate[RSBCM, P], R | None]:
@@ -100,14 +102,9 @@ class RSBCM:
 
     # -- drivers -----------------------------------------------------------------------------------------------------
     @_entry
-    def pin(self, driver: str, tree: str, keys: Sequence[bytes]) -> None:
-        """These segments lie on paths of the tree's live branches: nobody is asked to drop them."""
-        self.claims.pin(name_of(driver), name_of(tree), keys_of(keys))
-
-    @_entry
-    def unpin(self, driver: str, tree: str, keys: Sequence[bytes]) -> None:
+    def unpin(self, driver: str, keys: Sequence[bytes]) -> None:
         """These segments were pruned."""
-        self.claims.unpin(name_of(driver), name_of(tree), keys_of(keys))
+        self.claims.unpin(name_of(driver), keys_of(keys))
 
     @_entry
     def renew(self, driver: str, pins: int) -> Ack:
@@ -139,7 +136,9 @@ class RSBCM:
 
     # -- placement ---------------------------------------------------------------------------------------------------
     def assign(self, wave: Assignment) -> list[Placed]:
-        """Engine and predicted hit for every branch of the wave, with the terms of the decision."""
+        """Engine and predicted hit for every branch of the wave, with the terms of the decision. The wave's paths are
+        pinned for its driver: nobody is asked to drop what lies on them until it is pruned or the tree ends."""
+        self.claims.pin(wave.driver, wave.tree, {key for branch in wave.branches for key in branch.keys})
         rows = sum(branch.rows for branch in wave.branches)
         previous = self._homes.pop(wave.tree, None) or self._near(wave)
         trees = Counter(actor for homes in self._homes.values() for actor in (*homes, *homes[:1]))

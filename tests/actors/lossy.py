@@ -1,4 +1,4 @@
-"""Engines that change what they hold, publishers with a virtual clock, and a channel that loses, repeats and reorders."""
+"""Engines that change what they hold, publishers with a virtual clock, and a channel that loses and reorders."""
 
 import random
 

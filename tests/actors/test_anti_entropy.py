@@ -121,7 +121,7 @@ def churn(world, events, seed, per_call=250, most=2000):
 @pytest.mark.slow
 def test_a_million_events_over_a_bad_channel():
     """10 % each of batches lost, repeated, late, without a reply, and said to be taken although they were not."""
-    world = World(NAMES + ("d",), faults=0.1, seed=3)
+    world = World((*NAMES, "d"), faults=0.1, seed=3)
     calls = 0
     for calls, _ in enumerate(churn(world, 1_000_000, seed=7), start=1):
         if calls % 500 == 250:

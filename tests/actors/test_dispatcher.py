@@ -161,7 +161,7 @@ def test_scores_reach_the_index_and_every_engine_that_is_up_without_waiting():
         await pool.note_scores([(context, 0.6, 1)])
         await asyncio.sleep(0)
         key = pool._keys(context)[-1]
-        assert pool.index.rsbcm.index.omega(key) == 0.3
+        assert pool.index.rsbcm.claims.omega(key) == 0.3
         for engine in (a, b):
             assert engine.actor.engine.tree.scores.get(key) == 0.3
 

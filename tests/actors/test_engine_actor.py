@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from actors.engine_actor import EngineActor
-from actors.messages import unpack
-from actors.rsbcm import RSBCM
+from actors.messages import Reply, unpack
+from actors.rsbcm import RSBCM, Scored
 from engine.base import BranchRequest, StepRule, path_keys
 from engine.scripted import ScriptedEngine
 from search.types import Expansion, Sampling
@@ -161,6 +161,42 @@ def test_step_rules_reach_the_engine():
     assert (result.branches[0].text, result.branches[0].finish) == ("abcd", "length")
 
 
+# -- eviction proposals --------------------------------------------------------------------------------------------
+def small(tokens):
+    """An engine with room for so many tokens that evicts by omega."""
+    return ScriptedEngine(["abcdefghij\n\n"], kv_budget_bytes=tokens, bytes_per_token=1, eviction="omega")
+
+
+def test_above_its_high_water_mark_an_engine_drops_what_the_index_proposes(wire):
+    actor = EngineActor("a", lambda: small(200), wire.publish)
+    for number in range(8):
+        actor.expand([order(number, b" is a prompt")], "t")
+        key = path_keys("factory", order(number, b" is a prompt").context)[0]
+        wire.rsbcm.note_scores([Scored(key, number / 8, 0)])
+    assert wire.rsbcm.stats()["proposed"] > 0 and wire.rsbcm.stats()["refused"] == 0
+    assert actor.engine.tree.device.nbytes <= 180
+    assert wire.agrees(actor)
+    actor.engine.tree.check_integrity()
+
+
+def test_a_proposal_for_a_running_path_is_refused_and_the_index_hears_of_it(wire):
+    actor = EngineActor("a", lambda: small(1000), wire.publish)
+    actor.expand([order(0, b" is a prompt")], "t")
+    reader = next(actor.engine.tree.segments())
+    actor.engine.tree.pin(reader)
+    actor._publisher._publish = lambda data: Reply(wire.publish(data).ack, (reader.key,))
+    actor.expand([order(1, b" is a prompt")], "t")
+    actor.expand([order(2, b" is a prompt")], "t")
+    assert wire.rsbcm.stats()["refused"] == 1 and actor.engine.tree.find(reader.key) is reader
+    actor.engine.tree.unpin(reader)
+
+
+def test_an_engine_that_fails_to_evict_fails_no_call(wire, actor):
+    actor.engine.evict = lambda keys: 1 / 0
+    actor._publisher._publish = lambda data: Reply("ok", (bytes(16),))
+    assert actor.expand([order(0)], "t")[0].error is None
+
+
 # -- a thread of its own that tells the index ----------------------------------------------------------------------
 class SlowWire(Wire):
     """Answers when it is let."""
@@ -212,3 +248,34 @@ def test_an_idle_engine_rebuilds_a_new_index_by_itself(slow, background):
     eventually(lambda: slow.rsbcm.index.live("a") is not None and slow.agrees(background))
     slow.rsbcm.forget("a")
     eventually(lambda: slow.rsbcm.index.live("a") is not None and slow.agrees(background))
+
+
+def test_a_busy_engine_follows_a_proposal_after_its_call_and_an_idle_one_at_once(slow, background):
+    slow.open.set()
+    asked = []
+    evicted = threading.Event()
+
+    def evict(keys):
+        assert not inside
+        asked.extend(keys)
+        evicted.set()
+        return []
+
+    inside = []
+    background.engine.evict = evict
+    background._publisher._publish = lambda data: Reply("ok", (bytes(16),) if not asked else ())
+    assert evicted.wait(60)
+    asked.clear()
+    evicted.clear()
+    expand = background.engine.expand
+
+    def long(requests):
+        inside.append(1)
+        time.sleep(1.5)
+        assert not evicted.is_set()
+        inside.pop()
+        return expand(requests)
+
+    background.engine.expand = long
+    background.expand([order(0)], "t")
+    assert evicted.wait(60)
