@@ -138,7 +138,7 @@ class RSBCM:
     def assign(self, wave: Assignment) -> list[Placed]:
         """Engine and predicted hit for every branch of the wave, with the terms of the decision. The wave's paths are
         pinned for its driver: nobody is asked to drop what lies on them until it is pruned or the tree ends."""
-        self.claims.pin(wave.driver, wave.tree, {key for branch in wave.branches for key in branch.keys})
+        self._pin(wave)
         rows = sum(branch.rows for branch in wave.branches)
         previous = self._homes.pop(wave.tree, None) or self._near(wave)
         trees = Counter(actor for homes in self._homes.values() for actor in (*homes, *homes[:1]))
@@ -155,6 +155,11 @@ class RSBCM:
             homes,
             rows_per_engine=wave.rows_per_engine,
         )
+
+    @_entry
+    def _pin(self, wave: Assignment) -> None:
+        keys = {key for branch in wave.branches for key in branch.keys}
+        self.claims.pin(name_of(wave.driver), name_of(wave.tree), keys)
 
     def _near(self, wave: Assignment) -> tuple[str, ...]:
         """Where a new tree's home should be: an engine with a near root that is not busier than a whole engine's rows

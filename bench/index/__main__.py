@@ -20,7 +20,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     before = environment()
     rows = ingest.measure(options.entries, options.batch, options.rounds, _tell)
-    print("\n".join(map(ingest.line, rows)))
+    lines = [ingest.line(row) for row in rows]
+    print("\n".join(lines))
     config = {**before, "load_average_after": list(os.getloadavg())}
     result = {"rows": rows, "config": config}
     if options.save:
