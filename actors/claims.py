@@ -99,7 +99,7 @@ class Claims:
 
     def stats(self) -> dict[str, int]:
         return {
-            "drivers": len(self._drivers),
+            "claimants": len(self._drivers),
             "pins": sum(self._pins.values()),
             "scored": sum(len(driver.scores) for driver in self._drivers.values()),
         }

@@ -47,7 +47,7 @@ def test_two_drivers_with_trees_of_one_name_do_not_disturb_each_other(rsbcm):
     pin(rsbcm, "one", "tree", A, B)
     pin(rsbcm, "two", "tree", A, C)
     pin(rsbcm, "two", "other", A)
-    assert counts(rsbcm, "drivers", "pins") == [2, 5]
+    assert counts(rsbcm, "claimants", "pins") == [2, 5]
     rsbcm.unpin("one", [A, C])
     assert rsbcm.claims.pinned(A) and rsbcm.claims.pinned(C)
     rsbcm.end_tree("tree", "one")
