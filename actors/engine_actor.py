@@ -12,7 +12,7 @@ from typing import Any
 
 from actors.convert import to_outcome, to_query, to_request, to_score
 from actors.messages import EventBatch, pack
-from engine.base import Cancelling, Engine
+from engine.base import Cancelling, Engine, Exporting
 from search.types import Expansion, Outcome, Score, ScoreRequest
 
 Publish = Callable[[bytes], str]
@@ -83,12 +83,28 @@ class EngineActor:
         """(prefix key, score, depth) of judged nodes; waits for no call under way."""
         self.engine.note_scores(items)
 
+    def export_kv(self, key: bytes, start: int = 0) -> bytes:
+        """KV of a path for another engine (see `engine.base.Exporting`)."""
+        return self._exporting.export_kv(key, start)
+
+    def import_kv(self, data: bytes) -> int:
+        """Hold what another engine exported; tokens of its path that are held now."""
+        held = self._exporting.import_kv(data)
+        self._announce()
+        return held
+
     def ping(self) -> int:
         """Process id; answers once the engine is loaded."""
         return os.getpid()
 
     def stats(self) -> dict[str, Any]:
         return {"name": self.name, "pid": os.getpid(), **self.engine.stats()}
+
+    @property
+    def _exporting(self) -> Exporting:
+        if not isinstance(self.engine, Exporting):
+            raise TypeError(f"a {type(self.engine).__name__} cannot send or take KV")
+        return self.engine
 
     def _known(self, token: str, order: Expansion) -> Outcome | None:
         """The outcome of an order that was answered, or recalled before it came."""
