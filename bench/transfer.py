@@ -88,14 +88,14 @@ async def _round(
 ) -> tuple[float, float]:
     """Seconds of the move, and of prefilling another prompt on the target."""
     moved, other = (_prompt(length, 2 * number + which) for which in (0, 1))
-    await source.expand([_order(moved, f"m{number}")], "source")
+    await source.expand([_order(moved, f"m{length}-{number}")], "source")
     key = path_keys(spec.fingerprint, (moved,))[0]
     began = time.perf_counter()
     held = await transport.move(source, target, key, 0)
     move_s = time.perf_counter() - began
     if held != length - 1:
         raise RuntimeError(f"{held} of {length - 1} tokens arrived")
-    outcome = (await target.expand([_order(other, f"o{number}")], "target"))[0]
+    outcome = (await target.expand([_order(other, f"o{length}-{number}")], "target"))[0]
     for engine, path in ((source, moved), (target, moved), (target, other)):
         await engine.release([path_keys(spec.fingerprint, (path,))[0]])
     return move_s, outcome.cost.seconds["prefill"]
