@@ -15,7 +15,7 @@ from actors.block_index import RENEWAL_S
 from actors.convert import to_outcome, to_query, to_request, to_score
 from actors.messages import Memory
 from actors.publisher import Publish, Publisher
-from engine.base import Cancelling, Engine, Evicting
+from engine.base import Cancelling, Engine, Evicting, Exporting
 from search.types import Expansion, Outcome, Score, ScoreRequest
 
 logger = logging.getLogger(__name__)
@@ -94,6 +94,18 @@ class EngineActor:
         """(prefix key, score, depth) of judged nodes; waits for no call under way."""
         self.engine.note_scores(items)
 
+    def export_kv(self, key: bytes, start: int = 0) -> bytes:
+        """KV of a path for another engine (see `engine.base.Exporting`)."""
+        with self._one_call:
+            return self._exporting.export_kv(key, start)
+
+    def import_kv(self, data: bytes) -> int:
+        """Hold what another engine exported; tokens of its path that are held now."""
+        with self._one_call:
+            held = self._exporting.import_kv(data)
+            self._announce()
+        return held
+
     def ping(self) -> int:
         """Process id; answers once the engine is loaded."""
         return os.getpid()
@@ -107,6 +119,12 @@ class EngineActor:
         self._closed = True
         if self._wake is not None:
             self._wake.set()
+
+    @property
+    def _exporting(self) -> Exporting:
+        if not isinstance(self.engine, Exporting):
+            raise TypeError(f"a {type(self.engine).__name__} cannot send or take KV")
+        return self.engine
 
     def _known(self, token: str, order: Expansion) -> Outcome | None:
         """The outcome of an order that was answered, or recalled before it came."""

@@ -118,6 +118,12 @@ class InlineEngine:
         if (actor := self._actor) is not None:
             self._guard(lambda: actor.note_scores(items))
 
+    async def export_kv(self, key: bytes, start: int) -> bytes:
+        return await self._work(lambda: self.actor.export_kv(key, start))
+
+    async def import_kv(self, data: bytes) -> int:
+        return await self._work(lambda: self.actor.import_kv(data))
+
     async def ready(self) -> int:
         return self._guard(lambda: self.actor.ping())
 

@@ -13,7 +13,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskErro
 
 from actors.block_index import LEASE_S
 from actors.engine_actor import EngineActor
-from actors.handles import EngineDownError, EngineFailedError, IndexDownError
+from actors.handles import EngineDownError, EngineFailedError, EngineHandle, IndexDownError
 from actors.messages import Reply
 from actors.placement import Placed
 from actors.rsbcm import RSBCM, Assignment, Scored
@@ -50,6 +50,27 @@ class _RemoteEngine(EngineActor):
     def score(self, requests: Sequence[ScoreRequest]) -> list[Score]:  # type: ignore[override]
         return super().score(requests)
 
+    @ray.method(concurrency_group="move")
+    def export_kv(self, key: bytes, start: int = 0) -> bytes:  # type: ignore[override]
+        return super().export_kv(key, start)
+
+    @ray.method(concurrency_group="move")
+    def import_kv(self, data: bytes) -> int:  # type: ignore[override]
+        return super().import_kv(data)
+
+    @ray.method(concurrency_group="move")
+    def export_parcel(self, key: bytes, start: int) -> Any:
+        """As `export_kv`, in tensors, which Ray sends directly."""
+        engine: Any = self.engine
+        return engine.export_parcel(key, start)
+
+    @ray.method(concurrency_group="move")
+    def import_parcel(self, parcel: Any) -> int:
+        engine: Any = self.engine
+        held: int = engine.import_parcel(parcel)
+        self._announce()
+        return held
+
     @ray.method(concurrency_group="ctl")
     def note_scores(self, items: Sequence[tuple[bytes, float, int]]) -> None:  # type: ignore[override]
         super().note_scores(items)
@@ -76,10 +97,13 @@ def start_index() -> RayIndex:
     return RayIndex(name, actor)
 
 
-def start_engine(name: str, spec: EngineSpec, index: RayIndex, num_cpus: float, num_gpus: float) -> RayEngine:
-    """A restartable engine actor; retries are the dispatcher's business, by expansion id."""
+def start_engine(
+    name: str, spec: EngineSpec, index: RayIndex, num_cpus: float, num_gpus: float, direct: bool = False
+) -> RayEngine:
+    """A restartable engine actor; retries are the dispatcher's business, by expansion id. direct: for RayTransport."""
     decorate: Any = ray.remote
-    remote = decorate(concurrency_groups={"work": _CALLS, "ctl": 2})(_RemoteEngine)
+    groups = {"work": _CALLS, "ctl": 2, "move": 2}
+    remote = decorate(concurrency_groups=groups, enable_tensor_transport=direct)(_RemoteEngine)
     options = {"num_cpus": num_cpus, "num_gpus": num_gpus, "max_restarts": -1, "max_task_retries": 0}
     return RayEngine(name, remote.options(**options).remote(name, spec, index.name))
 
@@ -164,6 +188,27 @@ class RayIndex:
 
     def kill(self) -> None:
         ray.kill(self.actor)
+
+
+class RayTransport:
+    """KV between engine actors, past the driver: through the object store, or with `direct` straight from device to
+    device by Ray's direct transport of that name (`nixl`; `gloo` and `nccl` need a collective group of the actors).
+    """
+
+    def __init__(self, direct: str | None = None) -> None:
+        self.direct = direct
+
+    async def move(self, source: EngineHandle, target: EngineHandle, key: bytes, start: int) -> int:
+        if not isinstance(source, RayEngine) or not isinstance(target, RayEngine):
+            raise EngineFailedError("engine actors send KV to each other only")
+        if self.direct is None:
+            return await _engine_call(target.actor.import_kv.remote(source.actor.export_kv.remote(key, start)))
+        export = source.actor.export_parcel.options(tensor_transport=self.direct)
+        try:
+            parcel = export.remote(key, start)
+        except ValueError as error:  # the actor has no such transport
+            raise EngineFailedError(str(error)) from None
+        return await _engine_call(target.actor.import_parcel.remote(parcel))
 
 
 async def _engine_call(ref: Awaitable[T]) -> T:

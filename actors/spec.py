@@ -13,16 +13,16 @@ from engine.eviction import policy
 from engine.kv_size import kv_bytes_per_token
 from engine.models import SIMULATED, ModelSource, resolve
 
-_SIMULATED = frozenset({"logprobs", "confidence", "score"})
-_LOCAL = _SIMULATED | {"kv_export", "cancel"}
+_SIMULATED = frozenset({"logprobs", "confidence", "score", "kv_export"})
+_LOCAL = _SIMULATED | {"cancel"}
 
 
 @dataclass(frozen=True)
 class EngineSpec:
     """model: name as in `engine.models.resolve`, or "simulated". factory: builds another engine (tests, own engines).
 
-    options: keyword arguments of the simulated engine; `step_s`, `prefill_rate`, `per_call_s` make its latency, which
-    `realtime` lets pass for real.
+    options: keyword arguments of the simulated engine; `step_s`, `prefill_rate`, `per_call_s`, `link_rate` make its
+    latency, which `realtime` lets pass for real.
     """
 
     model: str = "embedded"
@@ -134,7 +134,9 @@ def _simulated(spec: EngineSpec, options: dict[str, Any]) -> Engine:
     from engine.simulated import SimulatedEngine
     from engine.text_engine import Latency, real_time
 
-    latency = Latency(**{key: options.pop(key) for key in ("step_s", "prefill_rate", "per_call_s") if key in options})
+    latency = Latency(
+        **{key: options.pop(key) for key in ("step_s", "prefill_rate", "per_call_s", "link_rate") if key in options}
+    )
     sleep = real_time() if options.pop("realtime", False) else None
     return SimulatedEngine(
         latency=latency,

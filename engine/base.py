@@ -264,6 +264,20 @@ class Cancelling(Protocol):
         ...
 
 
+@runtime_checkable
+class Exporting(Protocol):
+    """An engine whose KV can go to another one with the same model (capability `kv_export`)."""
+
+    def export_kv(self, key: bytes, start: int = 0) -> bytes:
+        """KV of the path that ends at `key` (see `path_keys`) from token `start` on; ValueError if it is not held."""
+        ...
+
+    def import_kv(self, data: bytes) -> int:
+        """Hold exported KV as far as there is room; tokens of its path that are held now. ValueError if it is not from
+        the same model."""
+        ...
+
+
 def path_keys(fingerprint: str, path: Segments) -> list[bytes]:
     """Key of the prefix up to, but excluding, each segment's last token: what an engine holds of a finished segment.
 

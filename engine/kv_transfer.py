@@ -1,6 +1,7 @@
-"""KV of a path as bytes, for another engine with the same model: msgpack, no pickle.
+"""KV of a path for another engine with the same model: as tensors, or as bytes (msgpack, no pickle).
 
-`{version, fingerprint, dtype, shape [L, H_kv, n, D], tokens (4 little-endian bytes each), ends, k, v}`.
+`{version, fingerprint, dtype, shape [L, H_kv, n, D], tokens (4 little-endian bytes each), start, ends, k, v}`; k and v
+are those of the tokens from `start` on.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from engine.base import token_bytes
 from engine.kv import KVShape, TensorKV
 from engine.kv_tree import KVTree, Segment
 
-VERSION = 1
+VERSION = 2
 _FIELDS = {
     "version": int,
     "fingerprint": str,
     "dtype": str,
     "shape": list,
     "tokens": bytes,
+    "start": int,
     "ends": list,
     "k": bytes,
     "v": bytes,
@@ -33,26 +35,41 @@ _FIELDS = {
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """A path's tokens, where its segments end, and its KV in host memory: [L, H_kv, n, D]."""
+    """A path's tokens, where its segments end, and the KV of its tokens from `start` on: [L, H_kv, n, D]."""
 
+    fingerprint: str
     tokens: tuple[int, ...]
     ends: tuple[int, ...]
+    start: int
     kv: TensorKV
 
 
-def pack(tree: KVTree, shape: KVShape, end: Segment) -> bytes:
-    """The whole path to `end`, whether it is on the device or on the host."""
+def take(tree: KVTree, end: Segment, start: int = 0) -> Parcel:
+    """The path to `end`, whether it is on the device or on the host; a copy, on the device where all of it is there."""
     path = end.path()
-    parts = [segment.payload for segment in path]
-    held = [part for part in parts if isinstance(part, TensorKV)]
-    k, v = (torch.cat([t.to("cpu") for t in side], dim=2) for side in ([p.k for p in held], [p.v for p in held]))
+    parts = [
+        segment.payload.cut(max(start - segment.start, 0), len(segment.tokens))
+        for segment in path
+        if isinstance(segment.payload, TensorKV) and segment.end > start
+    ]
+    if not parts:
+        raise ValueError(f"nothing of a path of {end.end} tokens lies behind its first {start}")
+    device = torch.device("cpu") if len({part.k.device for part in parts}) > 1 else parts[0].k.device
+    k, v = (torch.cat([t.to(device) for t in side], dim=2) for side in ([p.k for p in parts], [p.v for p in parts]))
+    tokens = tuple(token for segment in path for token in segment.tokens)
+    return Parcel(tree.fingerprint, tokens, tuple(segment.end for segment in path), start, TensorKV(k, v))
+
+
+def pack(parcel: Parcel) -> bytes:
+    k, v = parcel.kv.k, parcel.kv.v
     fields = {
         "version": VERSION,
-        "fingerprint": tree.fingerprint,
-        "dtype": _name(shape.dtype),
+        "fingerprint": parcel.fingerprint,
+        "dtype": _name(k.dtype),
         "shape": list(k.shape),
-        "tokens": token_bytes([token for segment in path for token in segment.tokens]),
-        "ends": [segment.end for segment in path],
+        "tokens": token_bytes(parcel.tokens),
+        "start": parcel.start,
+        "ends": list(parcel.ends),
         "k": _bytes(k),
         "v": _bytes(v),
     }
@@ -65,28 +82,46 @@ def unpack(data: bytes, fingerprint: str, shape: KVShape) -> Parcel:
     fields = _fields(data)
     _demand("model", fields["fingerprint"], fingerprint)
     _demand("dtype", fields["dtype"], _name(shape.dtype))
-    count = len(fields["tokens"]) // 4
-    size = [shape.layers, shape.kv_heads, count, shape.head_dim]
+    count, start = len(fields["tokens"]) // 4, fields["start"]
+    if len(fields["tokens"]) % 4 or not 0 <= start < count:
+        raise ValueError(f"not exported KV: it starts at {start} of {len(fields['tokens'])} bytes of tokens")
+    size = [shape.layers, shape.kv_heads, count - start, shape.head_dim]
     _demand("shape", fields["shape"], size)
-    ends = fields["ends"]
-    rising = all(isinstance(end, int) for end in ends) and ends == sorted(set(ends)) and ends[-1:] == [count]
-    if not rising or ends[0] <= 0 or len(fields["tokens"]) % 4:
-        raise ValueError(f"not exported KV: segment ends do not fit {count} tokens")
-    nbytes = count * shape.bytes_per_token // 2
+    nbytes = (count - start) * shape.bytes_per_token // 2
     if len(fields["k"]) != nbytes or len(fields["v"]) != nbytes:
         raise ValueError(f"not exported KV: {len(fields['k'])} bytes of keys for {count} tokens, {nbytes} expected")
     k, v = (_tensor(fields[name], shape.dtype, size) for name in "kv")
     tokens = struct.unpack(f"<{count}I", fields["tokens"])
-    return Parcel(tokens, tuple(ends), TensorKV(k, v, shape.device))
+    parcel = Parcel(fingerprint, tokens, tuple(fields["ends"]), start, TensorKV(k, v))
+    check(parcel, fingerprint, shape)
+    return parcel
+
+
+def check(parcel: Parcel, fingerprint: str, shape: KVShape) -> None:
+    """ValueError for a parcel that this engine cannot continue from."""
+    _demand("model", parcel.fingerprint, fingerprint)
+    count, start, ends = len(parcel.tokens), parcel.start, list(parcel.ends)
+    size = [shape.layers, shape.kv_heads, count - start, shape.head_dim]
+    for side in (parcel.kv.k, parcel.kv.v):
+        _demand("dtype", _name(side.dtype), _name(shape.dtype))
+        _demand("shape", list(side.shape), size)
+    rising = all(isinstance(end, int) for end in ends) and ends == sorted(set(ends)) and ends[-1:] == [count]
+    if not rising or ends[0] <= 0:
+        raise ValueError(f"not exported KV: segment ends do not fit {count} tokens")
 
 
 def store(tree: KVTree, shape: KVShape, parcel: Parcel) -> int:
-    """Hold what fits of a parcel (its path whole, or what was held before); tokens of it now held."""
+    """Hold what fits of a parcel (its path whole, or what was held before); tokens of it now held.
+
+    A parcel whose first tokens are not held here any more cannot be joined on.
+    """
+    kv = TensorKV(parcel.kv.k, parcel.kv.v, shape.device)
 
     def cut(start: int, stop: int) -> TensorKV:
-        return parcel.kv.split(stop)[0].split(start)[1]
+        return kv.cut(start - parcel.start, stop - parcel.start)
 
-    if tree.store(parcel.tokens, cut, shape.bytes_per_token) is not None:
+    joined = tree.held(parcel.tokens) >= parcel.start
+    if joined and tree.store(parcel.tokens, cut, shape.bytes_per_token) is not None:
         for end in parcel.ends:
             tree.reach(parcel.tokens[:end])
     tree.enforce_budget()
@@ -117,7 +152,7 @@ def _name(dtype: torch.dtype) -> str:
 
 
 def _bytes(tensor: Tensor) -> bytes:
-    return bytes(tensor.contiguous().view(torch.uint8).numpy().tobytes())
+    return bytes(tensor.to("cpu").contiguous().view(torch.uint8).numpy().tobytes())
 
 
 def _tensor(data: bytes, dtype: torch.dtype, size: Sequence[int]) -> Tensor:

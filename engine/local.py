@@ -28,6 +28,7 @@ from engine.base import (
 )
 from engine.eviction import policy
 from engine.fused import FusedModel, fuse
+from engine.kv_transfer import Parcel
 from engine.kv_tree import KVTree
 from engine.labels import Labels
 from engine.loading import load_model, pick_device, pick_dtype
@@ -259,21 +260,30 @@ class LocalEngine:
             self._scheduler.admission.check_integrity()
 
     # -- moving KV -------------------------------------------------------------------------------------------------
-    def export_kv(self, key: bytes) -> bytes:
-        """KV of the whole path that ends at `key` (see `engine.base.path_keys`), as `import_kv` takes it."""
+    def export_kv(self, key: bytes, start: int = 0) -> bytes:
+        """KV of the path that ends at `key` (see `engine.base.path_keys`) from token `start` on, for `import_kv`."""
+        return kv_transfer.pack(self.export_parcel(key, start))
+
+    def import_kv(self, data: bytes) -> int:
+        """Hold exported KV if there is room for it; returns how many of its path's tokens are now held.
+
+        ValueError for KV of another model, dtype or shape.
+        """
+        return self.import_parcel(kv_transfer.unpack(data, self.tree.fingerprint, self.shape))
+
+    def export_parcel(self, key: bytes, start: int = 0) -> Parcel:
+        """As `export_kv`, in tensors that lie where the KV lies."""
         with self._lock:
             end = self.tree.find(key)
             if end is None or end.approximate:
                 raise ValueError(f"no KV is held for key {key.hex()}")
-            return kv_transfer.pack(self.tree, self.shape, end)
+            return kv_transfer.take(self.tree, end, start)
 
-    def import_kv(self, data: bytes) -> int:
-        """Hold exported KV if there is room for it; returns how many of its tokens are now held.
-
-        ValueError for KV of another model, dtype or shape.
-        """
+    def import_parcel(self, parcel: Parcel) -> int:
+        """As `import_kv`."""
+        kv_transfer.check(parcel, self.tree.fingerprint, self.shape)
         with self._lock:
-            return kv_transfer.store(self.tree, self.shape, kv_transfer.unpack(data, self.tree.fingerprint, self.shape))
+            return kv_transfer.store(self.tree, self.shape, parcel)
 
     # -- expanding -------------------------------------------------------------------------------------------------
     def _ticket(self, request: BranchRequest) -> Ticket:

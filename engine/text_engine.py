@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgpack
+
 from engine import proposals
 from engine.asks.options import refused
 from engine.base import (
@@ -59,11 +61,15 @@ class CountedKV:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Seconds of one call: per_call + prefilled / prefill_rate + the longest row's steps x step."""
+    """Seconds of one call: per_call + prefilled / prefill_rate + the longest row's steps x step.
+
+    link_rate: tokens/s of KV that comes from another engine.
+    """
 
     per_call_s: float = 0.0
     prefill_rate: float = float("inf")
     step_s: float = 0.0
+    link_rate: float = float("inf")
 
     def seconds(self, prefilled: int, steps: int) -> tuple[float, float]:
         """(prefill, decode)"""
@@ -77,7 +83,7 @@ class TextEngine:
     sleep: called with each call's seconds; None only reports them.
     """
 
-    capabilities = frozenset({"logprobs", "confidence", "score"})
+    capabilities = frozenset({"logprobs", "confidence", "score", "kv_export"})
     concurrent = False
 
     def __init__(
@@ -150,6 +156,30 @@ class TextEngine:
 
     def evict(self, keys: Sequence[bytes]) -> list[bytes]:
         return proposals.follow(self.tree, keys)
+
+    def export_kv(self, key: bytes, start: int = 0) -> bytes:
+        """As `LocalEngine.export_kv`; counted KV has no bytes of its own, so only the path travels."""
+        end = self.tree.find(key)
+        if end is None:
+            raise ValueError(f"no KV is held for key {key.hex()}")
+        tokens = [token for segment in end.path() for token in segment.tokens]
+        data: bytes = msgpack.packb([self.tree.fingerprint, tokens, [part.end for part in end.path()], start])
+        return data
+
+    def import_kv(self, data: bytes) -> int:
+        """As `LocalEngine.import_kv`."""
+        try:
+            fingerprint, tokens, ends, start = msgpack.unpackb(data)
+        except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
+            raise ValueError(f"not exported KV: {error}") from None
+        if fingerprint != self.tree.fingerprint:
+            raise ValueError(f"exported KV has model {fingerprint!r}, this engine {self.tree.fingerprint!r}")
+        if self.tree.held(tokens) >= start:
+            for end in ends:
+                self._hold(tokens[:end])
+        self._pass((len(tokens) - start) / self.latency.link_rate, 0.0)
+        self.tree.enforce_budget()
+        return self.tree.match(tokens).length
 
     def events(self) -> list[KVEvent]:
         return self.tree.events()

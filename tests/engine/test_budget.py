@@ -261,6 +261,26 @@ def test_a_child_has_the_same_bits_whatever_happened_to_its_path(build, way):
     assert (other.stats()["restored"] > 0) == (way == "restored")
 
 
+def test_what_the_other_engine_holds_already_need_not_be_sent(build):
+    engine, other = build(), build()
+    path = (prompt(engine),)
+    grown = engine.expand([ask(path, n=2, tokens=40)])[0].branches
+    child = (*path, grown[0].token_ids)
+    keys, start = path_keys("tiny", child), len(path[0]) - 1
+    tail = engine.export_kv(keys[1], start)
+    assert len(tail) < len(engine.export_kv(keys[1])) / 2
+    assert other.import_kv(tail) == 0
+    assert other.import_kv(engine.export_kv(keys[0])) == start
+    assert other.import_kv(tail) == start + len(grown[0].token_ids)
+    other.check_integrity()
+    order = ask(child, "kid", 3, 30)
+    found = other.expand([order])[0]
+    assert found.branches == engine.expand([order])[0].branches
+    assert found.usage.prefilled == 0
+    with pytest.raises(ValueError, match="nothing of a path"):
+        engine.export_kv(keys[0], start)
+
+
 def test_exported_kv_is_refused_by_another_model_dtype_or_shape(build, loaded):
     import msgpack
 
@@ -280,7 +300,10 @@ def test_exported_kv_is_refused_by_another_model_dtype_or_shape(build, loaded):
         ("ends", [3], "ends"),
         ("ends", [], "ends"),
         ("k", b"", "bytes of keys"),
-        ("tokens", b"abc", "shape"),
+        ("tokens", b"abc", "it starts at 0"),
+        ("start", -1, "it starts at -1"),
+        ("start", 10_000, "it starts at 10000"),
+        ("start", 3, "shape"),
         ("tokens", 7, "tokens is a int"),
     ):
         with pytest.raises(ValueError, match=message):

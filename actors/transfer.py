@@ -1,0 +1,114 @@
+"""Moving KV between engines ahead of an order: one interface, its measured speed, and recomputing when it fails."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from actors.handles import EngineDownError, EngineFailedError, EngineHandle, InlineEngine
+
+_WEIGHT = 0.3
+_PAUSE_S = 30.0
+_LATENCY_S = 0.005
+_SPLIT_TOKENS = 64
+"""Moves of fewer tokens teach about latency, of more about the rate."""
+
+
+class Transport(Protocol):
+    """How KV gets from one engine to another."""
+
+    async def move(self, source: EngineHandle, target: EngineHandle, key: bytes, start: int) -> int:
+        """Send the KV of the path that ends at `key` from its token `start` on; tokens of it that `target` holds then.
+
+        Raises EngineDownError or EngineFailedError, whichever side it is that cannot.
+        """
+        ...
+
+
+class InlineTransport:
+    """Between engines in this process."""
+
+    async def move(self, source: EngineHandle, target: EngineHandle, key: bytes, start: int) -> int:
+        if not isinstance(source, InlineEngine) or not isinstance(target, InlineEngine):
+            raise EngineFailedError("engines in one process send KV to each other only")
+        return await target.import_kv(await source.export_kv(key, start))
+
+
+@dataclass(slots=True)
+class LinkSpeed:
+    """seconds = latency + tokens / rate, followed by exponentially weighted averages of what moves took."""
+
+    tokens_per_s: float
+    latency_s: float = _LATENCY_S
+
+    def seconds(self, tokens: int) -> float:
+        return self.latency_s + tokens / self.tokens_per_s
+
+    def learn(self, tokens: int, seconds: float) -> None:
+        if tokens < _SPLIT_TOKENS:
+            self.latency_s += _WEIGHT * (max(seconds - tokens / self.tokens_per_s, 0.0) - self.latency_s)
+            return
+        moving_s = max(seconds - self.latency_s, seconds / 10, 1e-6)
+        self.tokens_per_s += _WEIGHT * (tokens / moving_s - self.tokens_per_s)
+
+    def break_even(self, prefill_rate: float) -> float:
+        """Tokens from which moving is faster than prefilling at `prefill_rate`; infinite if it never is."""
+        gain = 1 / prefill_rate - 1 / self.tokens_per_s
+        return self.latency_s / gain if gain > 0 else float("inf")
+
+
+@dataclass(slots=True)
+class TransferCounts:
+    moves: int = 0
+    tokens: int = 0
+    failures: int = 0
+    seconds: float = 0.0
+
+
+class Mover:
+    """Brings KV to where an order goes. Nothing it does can fail an order: what does not come is prefilled.
+
+    transport None: nothing is ever moved. After a failure nothing is moved for a while.
+    """
+
+    def __init__(
+        self,
+        transport: Transport | None,
+        tokens_per_s: float,
+        clock: Callable[[], float] = time.monotonic,
+        pause_s: float = _PAUSE_S,
+    ) -> None:
+        self.transport = transport
+        self.speed = LinkSpeed(tokens_per_s)
+        self.counts = TransferCounts()
+        self._clock = clock
+        self._pause_s = pause_s
+        self._not_before_s = float("-inf")
+
+    @property
+    def usable(self) -> bool:
+        return self.transport is not None and self._clock() >= self._not_before_s
+
+    async def bring(
+        self, source: EngineHandle, target: EngineHandle, key: bytes, start: int, end: int, limit_s: float
+    ) -> bool:
+        """Have `target` hold the `end` tokens of the path at `key`, of which it holds `start`; whether it then does."""
+        if self.transport is None or not self.usable:
+            return False
+        began = self._clock()
+        try:
+            held = await asyncio.wait_for(self.transport.move(source, target, key, start), limit_s)
+        except (EngineDownError, EngineFailedError, TimeoutError):
+            self.counts.failures += 1
+            self._not_before_s = self._clock() + self._pause_s
+            return False
+        seconds = self._clock() - began
+        self.counts.moves += 1
+        self.counts.seconds += seconds
+        self.counts.tokens += max(held - start, 0)
+        if held >= end:
+            self.speed.learn(end - start, seconds)
+        return held >= end
