@@ -1,4 +1,4 @@
-"""Yes/no label tokens of a tokenizer, and P(yes) from the logits at one position."""
+"""Label tokens of a tokenizer, and what the logits at one position say of them: P(yes), or an expected value."""
 
 from __future__ import annotations
 
@@ -42,6 +42,32 @@ class Labels:
     def p_yes(self, logits: Tensor) -> float:
         """P(yes) against P(no). logits [V]"""
         return float(torch.sigmoid(log_odds(logits[list(self.yes)], logits[list(self.no)])))
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Labels with a value each, as the token ids that mean them at the first position of a reply."""
+
+    ids: tuple[tuple[int, ...], ...]
+    values: tuple[float, ...]
+
+    @classmethod
+    def of(cls, codec: Codec, values: Sequence[tuple[str, float]]) -> Scale:
+        """ValueError for a label that is not a single token, one that is another one's too, and less than 2 labels."""
+        if len(values) < 2:
+            raise ValueError(f"a scale has at least 2 labels, got {[label for label, _ in values]}")
+        found: list[set[int]] = [_single_tokens(codec, label) for label, _ in values]
+        for i, (label, _) in enumerate(values):
+            own = found[i].difference(*(ids for j, ids in enumerate(found) if j != i))
+            if not own:
+                raise ValueError(f"label {label!r} is no single token of this tokenizer, or another label's, too")
+            found[i] = own
+        return cls(tuple(tuple(sorted(ids)) for ids in found), tuple(value for _, value in values))
+
+    def expected(self, logits: Tensor) -> float:
+        """Mean value of the labels, each weighed by its probability among them. logits [V]"""
+        each = torch.stack([torch.logsumexp(logits[list(ids)].double(), dim=-1) for ids in self.ids])
+        return float(each.softmax(-1) @ torch.tensor(self.values, dtype=each.dtype, device=each.device))
 
 
 def log_odds(yes: Tensor, no: Tensor) -> Tensor:
