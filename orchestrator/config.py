@@ -39,7 +39,8 @@ class Config(BaseModel):
     verifier_*: its device, dtype, KV bytes, GPUs (or a share; 0 is a CPU), and how many of it there are.
     verifier_aggregate: how step scores of a "prm" or "command" become one. value_scale: words, or digits, or words
     where they are single tokens ("auto"), that "value" reads. verify_prompt, verify_debias: how self-evaluation asks
-    (`search.verifiers.self_evaluation`). cgee: rule that may leave verifications out (`search.cgee`); auto is "calibrated" with a record, else off. cgee_record: file of a calibration.
+    (`search.verifiers.self_evaluation`). cgee: rule that may leave verifications out (`search.cgee`); auto is
+    "calibrated" with a record, else off. cgee_record: file of a calibration.
     cgee_audit: share of decisions whose skips are verified all the same, with a record. family: names the kind of
     problems, for calibration records. layer_exit, exit_threshold: CGEE level 2, ends the reading of a question at the
     layer where its answer stands (`engine.base.LayerExit`). asks: tiers of KV reuse that approximate, and their bounds

@@ -17,7 +17,7 @@ Asked = tuple[Context, str]
 def asking(prompt: str, pool: Pool, chat: ChatPrompt) -> Asking:
     """ "continuation": behind the branch's own KV; "separate": in a chat of its own. ValueError for another name."""
     if prompt not in ("continuation", "separate"):
-        raise ValueError(f"unknown prompt {prompt!r}; choices: continuation, separate")
+        raise ValueError(f"verification has no prompt {prompt!r}; choices: continuation, separate")
     return Separate(pool) if prompt == "separate" else Continuation(pool, chat)
 
 
