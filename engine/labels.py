@@ -77,5 +77,5 @@ def log_odds(yes: Tensor, no: Tensor) -> Tensor:
 
 def _single_tokens(codec: Codec, word: str) -> set[int]:
     """Tokens that are a whole spelling of `word`."""
-    spellings = {form for w in (word, word.lower(), word.upper()) for form in (w, f" {w}")}
+    spellings = {form for w in (word, word.lower(), word.upper(), word.capitalize()) for form in (w, f" {w}")}
     return {ids[0] for spelling in spellings if len(ids := codec.encode(spelling)) == 1}

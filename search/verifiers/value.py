@@ -28,7 +28,7 @@ _REPLIES = {
     "words": "Reply with one of the words sure, likely, impossible only.",
     "digits": "Reply with one digit only, from 1 for impossible to 9 for sure.",
 }
-MOST_REPLY = 8
+MOST_REPLY = 16
 """Tokens of a written label, at most."""
 
 
