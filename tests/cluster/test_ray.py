@@ -11,6 +11,7 @@ pytest.importorskip("ray")
 pytestmark = pytest.mark.cluster
 
 from orchestrator import Orchestrator, SolveResult, UsageError
+from search.strategies import registry
 from search.types import Event, Problem
 from tests.tiny import save_tiny_llama
 
@@ -129,6 +130,26 @@ def test_an_engine_that_cannot_start_is_one_clear_error(cluster, tmp_path: Path,
         result = orchestrator.solve("Hello?", "greedy")
     assert result.stop_reason == "failed"
     assert "did not start" in (result.error or "")
+
+
+@pytest.fixture(scope="module")
+def two_engines(cluster):
+    with Orchestrator(model="simulated", simulated={"depth": 5}, engines=2, **CPU) as orchestrator:
+        yield orchestrator
+
+
+@pytest.mark.parametrize("strategy", registry.names())
+def test_the_contract_of_searches_holds_on_ray(two_engines, strategy):
+    """As `tests/search/test_pool_contract.py`: the tree of an engine in this process, seeds, a budget that binds."""
+    with Orchestrator(model="simulated", simulated={"depth": 5}, engines=1, runtime="inline") as inline:
+        expected, other = (inline.solve("What is 17 + 25?", strategy, seed=seed) for seed in (1, 2))
+    found = two_engines.solve("What is 17 + 25?", strategy, seed=1)
+    assert facts(found) == facts(expected) and found.warnings == expected.warnings
+    assert strategy == "greedy" or facts(found) != facts(other)
+    half = len(found.tree.asked) // 2
+    if half:
+        bound = two_engines.solve("What is 17 + 25?", strategy, seed=1, budget={"expansions": half})
+        assert (bound.stop_reason, len(bound.tree.asked)) == ("expansions", half)
 
 
 def test_case_46_shares_of_gpus_and_impossible_requests(cluster):
