@@ -132,24 +132,21 @@ def test_an_engine_that_cannot_start_is_one_clear_error(cluster, tmp_path: Path,
     assert "did not start" in (result.error or "")
 
 
-@pytest.fixture(scope="module")
-def two_engines(cluster):
-    with Orchestrator(model="simulated", simulated={"depth": 5}, engines=2, **CPU) as orchestrator:
-        yield orchestrator
-
-
-@pytest.mark.parametrize("strategy", registry.names())
-def test_the_contract_of_searches_holds_on_ray(two_engines, strategy):
+def test_the_contract_of_searches_holds_on_ray(cluster):
     """As `tests/search/test_pool_contract.py`: the tree of an engine in this process, seeds, a budget that binds."""
-    with Orchestrator(model="simulated", simulated={"depth": 5}, engines=1, runtime="inline") as inline:
-        expected, other = (inline.solve("What is 17 + 25?", strategy, seed=seed) for seed in (1, 2))
-    found = two_engines.solve("What is 17 + 25?", strategy, seed=1)
-    assert facts(found) == facts(expected) and found.warnings == expected.warnings
-    assert strategy == "greedy" or facts(found) != facts(other)
-    half = len(found.tree.asked) // 2
-    if half:
-        bound = two_engines.solve("What is 17 + 25?", strategy, seed=1, budget={"expansions": half})
-        assert (bound.stop_reason, len(bound.tree.asked)) == ("expansions", half)
+    world, asked = {"model": "simulated", "simulated": {"depth": 5}}, "What is 17 + 25?"
+    with (
+        Orchestrator(**world, engines=1, runtime="inline") as inline,
+        Orchestrator(**world, engines=2, **CPU) as on_ray,
+    ):
+        for strategy in registry.names():
+            expected, other = (inline.solve(asked, strategy, seed=seed) for seed in (1, 2))
+            found = on_ray.solve(asked, strategy, seed=1)
+            assert facts(found) == facts(expected) and found.warnings == expected.warnings, strategy
+            assert strategy == "greedy" or facts(found) != facts(other)
+            if half := len(found.tree.asked) // 2:
+                bound = on_ray.solve(asked, strategy, seed=1, budget={"expansions": half})
+                assert (bound.stop_reason, len(bound.tree.asked)) == ("expansions", half), strategy
 
 
 def test_case_46_shares_of_gpus_and_impossible_requests(cluster):
