@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 import engine.reward
+from engine import native
 from engine.models import resolve
 from engine.reward import RewardModel
 from engine.reward_head import Head, NoHeadError
@@ -136,6 +137,24 @@ def test_tokens_processed_grow_linearly_with_steps(folders):
         counts = model.stats()
         assert counts["processed"] == len(plain.prompt()) + count * size
         assert counts["reads"] == count
+
+
+def test_without_its_kv_they_would_grow_with_the_square(folders):
+    """What the counter above would show if nothing were kept."""
+    plain, model = Plain(folders["token-2"]), load(folders["token-2"], kv_budget_bytes=0)
+    size, prompt = len(plain.encode("a step")) + 1, len(plain.prompt())
+    for n in range(1, 9):
+        model.score([RewardQuery(PROBLEM, ("a step\n\n",) * n)])
+    assert model.stats()["processed"] == sum(prompt + n * size for n in range(1, 9))
+
+
+@pytest.mark.skipif(
+    native.kernels(torch.float32) is None, reason="equal bits need the own CPU kernels: no C++ compiler"
+)
+def test_the_bits_do_not_depend_on_the_batch(folders):
+    together, alone = load(folders["token-2"]), load(folders["token-2"], kv_budget_bytes=0)
+    for wave in grown(3, waves=3):
+        assert [found.values for found in together.score(wave)] == [alone.score([q])[0].values for q in wave]
 
 
 def test_branches_share_what_they_have_in_common(folders):
