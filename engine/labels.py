@@ -53,16 +53,25 @@ class Scale:
 
     @classmethod
     def of(cls, codec: Codec, values: Sequence[tuple[str, float]]) -> Scale:
-        """ValueError for a label that is not a single token, one that is another one's too, and less than 2 labels."""
-        if len(values) < 2:
-            raise ValueError(f"a scale has at least 2 labels, got {[label for label, _ in values]}")
-        found: list[set[int]] = [_single_tokens(codec, label) for label, _ in values]
-        for i, (label, _) in enumerate(values):
-            own = found[i].difference(*(ids for j, ids in enumerate(found) if j != i))
-            if not own:
-                raise ValueError(f"label {label!r} is no single token of this tokenizer, or another label's, too")
-            found[i] = own
-        return cls(tuple(tuple(sorted(ids)) for ids in found), tuple(value for _, value in values))
+        """Labels are compared in like spellings: those (case, a space in front) in which every one is a single token.
+
+        Else the label that has a token for the likelier spelling would win whatever the model thinks. ValueError where
+        no spelling serves, and for less than 2 labels.
+        """
+        labels = [label for label, _ in values]
+        if len(labels) < 2:
+            raise ValueError(f"a scale has at least 2 labels, got {labels}")
+        found: dict[tuple[int, ...], None] = {}
+        for spell in (str, str.lower, str.capitalize, str.upper):
+            for space in ("", " "):
+                ids = [codec.encode(space + spell(label)) for label in labels]
+                if all(len(one) == 1 for one in ids) and len({one[0] for one in ids}) == len(labels):
+                    found[tuple(one[0] for one in ids)] = None
+        if not found:
+            raise ValueError(
+                f"labels {labels} are not single tokens of this tokenizer, different ones, in any spelling"
+            )
+        return cls(tuple(zip(*found, strict=True)), tuple(value for _, value in values))
 
     def expected(self, logits: Tensor) -> float:
         """Mean value of the labels, each weighed by its probability among them. logits [V]"""
@@ -77,5 +86,5 @@ def log_odds(yes: Tensor, no: Tensor) -> Tensor:
 
 def _single_tokens(codec: Codec, word: str) -> set[int]:
     """Tokens that are a whole spelling of `word`."""
-    spellings = {form for w in (word, word.lower(), word.upper(), word.capitalize()) for form in (w, f" {w}")}
+    spellings = {form for w in (word, word.lower(), word.upper()) for form in (w, f" {w}")}
     return {ids[0] for spelling in spellings if len(ids := codec.encode(spelling)) == 1}

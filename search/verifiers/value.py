@@ -34,8 +34,8 @@ MOST_REPLY = 16
 
 @dataclass(frozen=True, slots=True)
 class ValueEvaluation:
-    """scale: "words", "digits", or "auto": words where each is a single token of the model's. prompt, chat: as in
-    `search.verifiers.self_evaluation.SelfEvaluation`.
+    """scale: "words", "digits", or "auto": words where a reply can begin with each as a single token of the model's.
+    prompt, chat: as in `search.verifiers.self_evaluation.SelfEvaluation`.
     """
 
     pool: Pool
@@ -76,9 +76,9 @@ class ValueEvaluation:
     def _scale(self) -> str:
         if self.scale != "auto":
             return self.scale
-        count = self.pool.count_tokens
-        single = all(1 in (count(word), count(f" {word}")) for word, _ in SCALES["words"])
-        return "words" if single else "digits"
+        words = [word for word, _ in SCALES["words"]]
+        alike = (words, [word.capitalize() for word in words])
+        return "words" if any(all(self.pool.count_tokens(w) == 1 for w in each) for each in alike) else "digits"
 
     def _question(self, candidate: Candidate) -> str:
         return _rendered(self._scale, candidate.complete)

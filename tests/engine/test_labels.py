@@ -70,11 +70,12 @@ DIGITS = tuple((str(digit), (digit - 1) / 8) for digit in range(1, 10))
 
 
 def test_an_expected_value_weighs_each_label_by_its_probability_among_them():
-    codec = Vocabulary("sure", " Sure", "likely", "impossible")
+    shares = {"sure": 0.1, " Sure": 0.2, "likely": 0.05, " Likely": 0.25, "impossible": 0.3, " Impossible": 0.1}
+    codec = Vocabulary(*shares, "Sure")
     scale = Scale.of(codec, (("sure", 1.0), ("likely", 0.5), ("impossible", 0.0)))
-    assert set(scale.ids[0]) == {codec.words["sure"], codec.words[" Sure"]}
+    assert set(scale.ids[0]) == {codec.words["sure"], codec.words[" Sure"]}, "no other label has a token like 'Sure'"
     logits = torch.full((400,), 7.0)
-    for word, share in {"sure": 0.1, " Sure": 0.2, "likely": 0.3, "impossible": 0.4}.items():
+    for word, share in shares.items():
         logits[codec.words[word]] = math.log(share) - 5
     assert scale.expected(logits) == pytest.approx(0.3 * 1.0 + 0.3 * 0.5, abs=1e-6)
     even = Scale.of(ByteCodec(), DIGITS)
@@ -84,8 +85,8 @@ def test_an_expected_value_weighs_each_label_by_its_probability_among_them():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ((("sure", 1.0), ("no", 0.0)), "label 'sure' is no single token"),
-        ((("1", 1.0), ("1", 0.0)), "label '1' is no single token of this tokenizer, or another label's, too"),
+        ((("sure", 1.0), ("no", 0.0)), r"labels \['sure', 'no'\] are not single tokens"),
+        ((("1", 1.0), ("1", 0.0)), r"labels \['1', '1'\] are not single tokens of this tokenizer, different ones"),
         ((("1", 1.0),), r"a scale has at least 2 labels, got \['1'\]"),
     ],
 )
@@ -119,7 +120,7 @@ def test_engines_read_expected_values_beside_p_yes_in_one_call(tiny_llama, kind)
             expected = engine.labels.p_yes(logits)
         assert result.p_yes == pytest.approx(expected, abs=1e-4)
         assert result.usage.exits == 0
-    assert found[3].p_yes is None and "'sure' is no single token" in found[3].error
+    assert found[3].p_yes is None and "are not single tokens" in found[3].error
 
 
 class AutoModel:

@@ -54,7 +54,7 @@ def test_words_serve_where_they_are_single_tokens_and_digits_where_not(lab, monk
     engine = Listening()
     pool = lab(engine).pool
     ask(ValueEvaluation(pool), candidate(pool, "a"))
-    words = {"sure": 1, " likely": 1, "impossible": 1}
+    words = {"sure": 1, "likely": 1, " impossible": 1, "Sure": 1, "Likely": 1, "Impossible": 1}
     monkeypatch.setattr(type(pool), "count_tokens", lambda self, text: words.get(text, 3))
     ask(ValueEvaluation(pool), candidate(pool, "a"))
     ask(ValueEvaluation(pool, scale="digits"), candidate(pool, "a"))
