@@ -47,7 +47,7 @@ def to_outcome(order: Expansion, result: BranchResult, engine: str) -> Outcome:
         node_id=order.node_id,
         samples=samples,
         engine=engine,
-        cost=_cost(result.usage),
+        cost=cost_of(result.usage),
         error=result.error,
     )
 
@@ -55,18 +55,19 @@ def to_outcome(order: Expansion, result: BranchResult, engine: str) -> Outcome:
 def to_query(request: ScoreRequest) -> ScoreQuery:
     rule = request.layer_exit
     layer_exit = None if rule is None else LayerExit(rule.mode, rule.threshold)
-    return ScoreQuery(request.id, request.context, request.question, layer_exit)
+    return ScoreQuery(request.id, request.context, request.question, layer_exit, values=request.values)
 
 
 def to_score(result: ScoreResult, engine: str) -> Score:
-    return Score(result.id, result.p_yes, engine, _cost(result.usage), result.error)
+    return Score(result.id, result.p_yes, engine, cost_of(result.usage), result.error)
 
 
 def _sample(branch: Branch, index: int) -> Sample:
     return Sample(branch.text, branch.token_ids, branch.finish, index, branch.logprob, branch.confidence)
 
 
-def _cost(usage: Usage) -> Cost:
+def cost_of(usage: Usage) -> Cost:
+    """What a call cost, in search's terms."""
     return Cost(
         generated=usage.generated,
         prefilled=usage.prefilled,

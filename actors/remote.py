@@ -16,8 +16,10 @@ from actors.engine_actor import EngineActor
 from actors.handles import EngineDownError, EngineFailedError, EngineHandle, IndexDownError
 from actors.messages import Reply
 from actors.placement import Placed
+from actors.reward import RewardActor, RewardSpec
 from actors.rsbcm import RSBCM, Assignment, Scored
 from actors.spec import EngineSpec
+from engine.solution import RewardQuery, Rewards
 from search.types import Expansion, Outcome, Score, ScoreRequest
 
 T = TypeVar("T")
@@ -108,8 +110,14 @@ def start_engine(
     return RayEngine(name, remote.options(**options).remote(name, spec, index.name))
 
 
-class RayEngine:
-    """Handle of an engine actor."""
+def start_reward(name: str, spec: RewardSpec, num_cpus: float, num_gpus: float) -> RayReward:
+    """A restartable actor of a reward model; asking once more is its verifier's business."""
+    options = {"num_cpus": num_cpus, "num_gpus": num_gpus, "max_restarts": -1, "max_task_retries": 0}
+    return RayReward(name, ray.remote(RewardActor).options(**options).remote(spec))
+
+
+class _RayActor:
+    """Handle of an actor that answers `ping` and `stats`."""
 
     def __init__(self, name: str, actor: Any) -> None:
         self._name = name
@@ -118,21 +126,6 @@ class RayEngine:
     @property
     def name(self) -> str:
         return self._name
-
-    async def expand(self, orders: Sequence[Expansion], token: str) -> list[Outcome]:
-        return await _engine_call(self.actor.expand.remote(list(orders), token))
-
-    async def score(self, requests: Sequence[ScoreRequest]) -> list[Score]:
-        return await _engine_call(self.actor.score.remote(list(requests)))
-
-    async def release(self, keys: Sequence[bytes]) -> None:
-        await _engine_call(self.actor.release.remote(list(keys)))
-
-    async def cancel(self, ids: Sequence[str]) -> None:
-        await _engine_call(self.actor.cancel.remote(list(ids)))
-
-    async def note_scores(self, items: Sequence[tuple[bytes, float, int]]) -> None:
-        await _engine_call(self.actor.note_scores.remote(list(items)))
 
     async def ready(self) -> int:
         """Waits for a restart that is under way; an engine that cannot start is an EngineFailedError."""
@@ -153,6 +146,32 @@ class RayEngine:
 
     def kill(self) -> None:
         ray.kill(self.actor)
+
+
+class RayReward(_RayActor):
+    """Handle of a reward model's actor."""
+
+    async def score(self, queries: Sequence[RewardQuery]) -> list[Rewards]:
+        return await _engine_call(self.actor.score.remote(list(queries)))
+
+
+class RayEngine(_RayActor):
+    """Handle of an engine actor."""
+
+    async def expand(self, orders: Sequence[Expansion], token: str) -> list[Outcome]:
+        return await _engine_call(self.actor.expand.remote(list(orders), token))
+
+    async def score(self, requests: Sequence[ScoreRequest]) -> list[Score]:
+        return await _engine_call(self.actor.score.remote(list(requests)))
+
+    async def release(self, keys: Sequence[bytes]) -> None:
+        await _engine_call(self.actor.release.remote(list(keys)))
+
+    async def cancel(self, ids: Sequence[str]) -> None:
+        await _engine_call(self.actor.cancel.remote(list(ids)))
+
+    async def note_scores(self, items: Sequence[tuple[bytes, float, int]]) -> None:
+        await _engine_call(self.actor.note_scores.remote(list(items)))
 
 
 class RayIndex:

@@ -146,7 +146,8 @@ THRESHOLDS: Mapping[str, float] = {"paper": 8.0, "margin": 2.0}
 class ScoreQuery:
     """P(yes) at the last token of `question` appended to `path`; the question's KV is dropped afterwards.
 
-    layer_exit: an engine without the capability of that name reads all layers, and its counts say so.
+    layer_exit: an engine without the capability of that name reads all layers, and its counts say so. values: labels of
+    single tokens with a value each; then the expected value is asked for instead of P(yes), and all layers are read.
     """
 
     id: str
@@ -155,6 +156,7 @@ class ScoreQuery:
     layer_exit: LayerExit | None = None
     tiers: frozenset[str] | None = None
     """As in `BranchRequest`."""
+    values: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

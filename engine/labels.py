@@ -1,4 +1,4 @@
-"""Yes/no label tokens of a tokenizer, and P(yes) from the logits at one position."""
+"""Label tokens of a tokenizer, and what the logits at one position say of them: P(yes), or an expected value."""
 
 from __future__ import annotations
 
@@ -42,6 +42,41 @@ class Labels:
     def p_yes(self, logits: Tensor) -> float:
         """P(yes) against P(no). logits [V]"""
         return float(torch.sigmoid(log_odds(logits[list(self.yes)], logits[list(self.no)])))
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Labels with a value each, as the token ids that mean them at the first position of a reply."""
+
+    ids: tuple[tuple[int, ...], ...]
+    values: tuple[float, ...]
+
+    @classmethod
+    def of(cls, codec: Codec, values: Sequence[tuple[str, float]]) -> Scale:
+        """Labels are compared in like spellings: those (case, a space in front) in which every one is a single token.
+
+        Else the label that has a token for the likelier spelling would win whatever the model thinks. ValueError where
+        no spelling serves, and for less than 2 labels.
+        """
+        labels = [label for label, _ in values]
+        if len(labels) < 2:
+            raise ValueError(f"a scale has at least 2 labels, got {labels}")
+        found: dict[tuple[int, ...], None] = {}
+        for spell in (str, str.lower, str.capitalize, str.upper):
+            for space in ("", " "):
+                ids = [codec.encode(space + spell(label)) for label in labels]
+                if all(len(one) == 1 for one in ids) and len({one[0] for one in ids}) == len(labels):
+                    found[tuple(one[0] for one in ids)] = None
+        if not found:
+            raise ValueError(
+                f"labels {labels} are not single tokens of this tokenizer, different ones, in any spelling"
+            )
+        return cls(tuple(zip(*found, strict=True)), tuple(value for _, value in values))
+
+    def expected(self, logits: Tensor) -> float:
+        """Mean value of the labels, each weighed by its probability among them. logits [V]"""
+        each = torch.stack([torch.logsumexp(logits[list(ids)].double(), dim=-1) for ids in self.ids])
+        return float(each.softmax(-1) @ torch.tensor(self.values, dtype=each.dtype, device=each.device))
 
 
 def log_odds(yes: Tensor, no: Tensor) -> Tensor:

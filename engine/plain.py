@@ -25,10 +25,10 @@ from engine.base import (
     Usage,
     flat,
     refusal,
-    without_repeated_end,
 )
 from engine.decode import Row, draw_all
 from engine.labels import Labels
+from engine.scoring import Asked
 
 
 class PlainEngine:
@@ -91,9 +91,9 @@ class PlainEngine:
         return BranchResult(request.id, branches, Usage(generated, prefilled, reused={"exact": 0}, seconds=seconds))
 
     def _score(self, query: ScoreQuery) -> ScoreResult:
-        path = flat(query.path)
-        question = without_repeated_end(self.codec, path, self.codec.encode(query.question))
-        error = refusal(self.codec, path, len(question)) or refused(query.tiers, frozenset())
+        asked = Asked.of(query, self.codec)
+        path, question = asked.path, asked.question
+        error = asked.error or refused(query.tiers, frozenset())
         if error is not None:
             return ScoreResult(query.id, None, error=error)
         began = self.clock()
@@ -106,7 +106,7 @@ class PlainEngine:
             seconds={"score": self.clock() - began},
         )
         self.counts.update(scores=1, scored=usage.scored, layer_rows=self.layers, layer_rows_full=self.layers)
-        return ScoreResult(query.id, self.labels.p_yes(logits[0]), usage)
+        return ScoreResult(query.id, asked.value(logits[0], self.labels), usage)
 
     @torch.inference_mode()
     def _last(self, rows: Sequence[Sequence[int]]) -> Tensor:

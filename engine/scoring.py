@@ -6,11 +6,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from engine.admission import Claim
 from engine.asks.options import refused
 from engine.base import Codec, LayerExit, ScoreQuery, ScoreResult, Usage, flat, refusal, without_repeated_end
 from engine.fused import FusedModel
-from engine.labels import Labels
+from engine.labels import Labels, Scale
 from engine.layer_exit import Reading, read
 from engine.packed import Feed
 from engine.scheduler import Scheduler
@@ -21,7 +23,7 @@ SCORE_TOKENS = 512
 @dataclass(slots=True, eq=False)
 class Asked:
     """A score query in tokens, or why it is refused. claim: what it uses while it is read; held: path tokens
-    before, `approximate` of them in KV that ASKS approximated."""
+    before, `approximate` of them in KV that ASKS approximated. scale: of a query for an expected value."""
 
     query: ScoreQuery
     path: tuple[int, ...]
@@ -30,6 +32,7 @@ class Asked:
     claim: Claim | None = None
     held: int = 0
     approximate: int = 0
+    scale: Scale | None = None
 
     @property
     def reused(self) -> dict[str, int]:
@@ -41,7 +44,21 @@ class Asked:
     def of(cls, query: ScoreQuery, codec: Codec) -> Asked:
         path = flat(query.path)
         tokens = without_repeated_end(codec, path, codec.encode(query.question))
-        return cls(query, path, tokens, refusal(codec, path, len(tokens)))
+        asked = cls(query, path, tokens, refusal(codec, path, len(tokens)))
+        try:
+            asked.scale = Scale.of(codec, query.values) if query.values else None
+        except ValueError as error:
+            asked.error = asked.error or str(error)
+        return asked
+
+    @property
+    def rule(self) -> LayerExit | None:
+        """When the reading may end early: never for an expected value."""
+        return None if self.query.values else self.query.layer_exit
+
+    def value(self, logits: Tensor, labels: Labels) -> float:
+        """P(yes), or the expected value. logits [V]"""
+        return labels.p_yes(logits) if self.scale is None else self.scale.expected(logits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +75,8 @@ class Scorer:
         batch: list[Asked] = []
         try:
             feeds = self._feeds(waiting, batch)
-            readings = iter(self._read(feeds, batch[0].query.layer_exit) if feeds else ())
+            read = [asked for asked in batch if asked.claim is not None]
+            readings = iter(self._read(feeds, read) if feeds else ())
         finally:
             for asked in batch:
                 if asked.claim is not None:
@@ -67,12 +85,13 @@ class Scorer:
         self.scheduler.tree.enforce_budget()
         return [self._scored(asked, readings, seconds) for asked in batch]
 
-    def _read(self, feeds: Sequence[Feed], rule: LayerExit | None) -> list[Reading]:
+    def _read(self, feeds: Sequence[Feed], batch: Sequence[Asked]) -> list[Reading]:
         """One reading a feed; a model without an own layer loop is read to its last layer whatever the rule."""
-        forward = self.scheduler.forward
+        forward, rule = self.scheduler.forward, batch[0].rule
         if rule is not None and isinstance(model := forward.model, FusedModel):
             return read(forward, model, feeds, rule, self.labels)
-        return [Reading(self.labels.p_yes(logits), self.scheduler.shape.layers) for logits in forward(feeds)]
+        layers = self.scheduler.shape.layers
+        return [Reading(a.value(row, self.labels), layers) for a, row in zip(batch, forward(feeds), strict=True)]
 
     def _feeds(self, waiting: deque[Asked], batch: list[Asked]) -> list[Feed]:
         """Move queries to `batch` while they fit: `SCORE_TOKENS` question tokens (one longer goes alone), and bytes.
@@ -85,7 +104,7 @@ class Scorer:
             asked = waiting[0]
             if feeds and size + len(asked.question) > SCORE_TOKENS:
                 break
-            if batch and asked.query.layer_exit != batch[0].query.layer_exit:
+            if batch and asked.rule != batch[0].rule:
                 break
             if asked.error is None and not self._admitted(asked) and asked.error is None:
                 break

@@ -61,6 +61,21 @@ class HFCodec:
         chat = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _MARK}]
         return self.render([*chat, {"role": "user", "content": text}]).partition(_MARK)[2]
 
+    def begin(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """Tokens of `render`; without a chat template behind the token that the tokenizer itself begins texts with."""
+        ids = self.encode(self.render(messages))
+        first = self._tokenizer.bos_token_id
+        plain = self._tokenizer.chat_template is None and first is not None
+        return [first, *ids] if plain and self._tokenizer.encode("")[:1] == [first] else ids
+
+    def turn_end(self) -> str:
+        """What closes an assistant's turn; nothing without a chat template."""
+        if self._tokenizer.chat_template is None:
+            return ""
+        chat = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _MARK}]
+        closed: str = self._tokenizer.apply_chat_template(chat, tokenize=False)
+        return closed.partition(_MARK)[2]
+
     def _generation_eos(self) -> list[int]:
         file = self._source.path / "generation_config.json"
         if not file.is_file():

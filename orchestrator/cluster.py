@@ -12,10 +12,11 @@ from typing import Any
 
 import ray
 
-from actors.remote import RayEngine, RayIndex, start_engine, start_index
+from actors.remote import RayEngine, RayIndex, RayReward, start_engine, start_index, start_reward
+from actors.reward import RewardSpec
 from actors.spec import EngineSpec
 from orchestrator.config import Config, UsageError
-from orchestrator.resources import require_local_gpus, too_few
+from orchestrator.resources import gpus_needed, require_local_gpus, too_few_gpus
 
 logger = logging.getLogger(__name__)
 _LOCAL_OBJECT_STORE = 128 << 20
@@ -37,6 +38,7 @@ class RayCluster:
         self._ours = False
         self._index: RayIndex | None = None
         self._engines: list[RayEngine] = []
+        self._rewards: list[RayReward] = []
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
@@ -52,10 +54,19 @@ class RayCluster:
         ]
         return self._engines, self._index, layout
 
+    def start_rewards(self, config: Config, spec: RewardSpec, layout: Layout) -> list[RayReward]:
+        """Start the reward models, for which `start` made sure that there is room."""
+        cpus = 0.0 if config.verifier_gpus else layout.cpus_each
+        self._rewards = [
+            start_reward(f"{config.verifier}-{i}", spec, cpus, config.verifier_gpus)
+            for i in range(config.verifier_workers)
+        ]
+        return self._rewards
+
     def close(self) -> None:
         if not ray.is_initialized():
             return
-        for handle in (*self._engines, self._index):
+        for handle in (*self._engines, *self._rewards, self._index):
             if handle is not None:
                 handle.kill()
         if self._ours:
@@ -65,7 +76,7 @@ class RayCluster:
         """Attach to a running cluster, else start Ray here, but not for GPUs that this machine lacks."""
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if not _attached(quiet):
-            if config.gpus_per_engine or config.device.startswith("cuda"):
+            if config.gpus_per_engine or config.verifier_shares or config.device.startswith("cuda"):
                 require_local_gpus(config, config.engines if isinstance(config.engines, int) else 1)
             ray.init(address="local", include_dashboard=False, object_store_memory=_LOCAL_OBJECT_STORE, **quiet)
         self._ours = True
@@ -78,25 +89,28 @@ class RayCluster:
             each = 1.0 if gpus >= 1 and config.device in ("auto", "cuda") and config.model != "simulated" else 0.0
         if config.device.startswith("cuda") and each == 0.0:
             each = 1.0
-        count = config.engines if isinstance(config.engines, int) else _auto(gpus, each, have.get("CPU", 1.0))
-        self._require("GPU", count, each, config.wait_for_resources_s)
-        cpus = min(float(config.threads), math.floor(have.get("CPU", 1.0) / count * 1000) / 1000)
+        shares = config.verifier_shares
+        auto = _auto(gpus, each, shares, have.get("CPU", 1.0))
+        count = config.engines if isinstance(config.engines, int) else auto
+        self._require_gpus(config, count, each)
+        actors = count + config.reward_models - len(shares)
+        cpus = min(float(config.threads), math.floor(have.get("CPU", 1.0) / actors * 1000) / 1000)
         return Layout(count, each, max(cpus, 0.0))
 
-    def _require(self, resource: str, count: int, each: float, wait_s: float) -> None:
+    def _require_gpus(self, config: Config, count: int, each: float) -> None:
         """Impossible resources are an error before any model is loaded; an autoscaler may be given time."""
-        need = count * each
-        until = time.monotonic() + wait_s
-        while _resources().get(resource, 0.0) + 1e-6 < need:
+        need = gpus_needed([each] * count + config.verifier_shares)
+        until = time.monotonic() + config.wait_for_resources_s
+        while (have := _resources().get("GPU", 0.0)) + 1e-6 < need:
             if time.monotonic() >= until:
-                have = _resources().get(resource, 0.0)
-                raise UsageError(too_few(resource, count, each, have, "the cluster"))
+                raise UsageError(too_few_gpus(config, count, each, have, "the cluster"))
             time.sleep(0.5)
 
 
-def _auto(gpus: float, each: float, cpus: float) -> int:
+def _auto(gpus: float, each: float, shares: list[float], cpus: float) -> int:
+    """As many engines as there is room for beside the reward models' shares of GPUs."""
     if each > 0:
-        return max(int(gpus / each), 1)
+        return next((n for n in range(int(gpus / each), 1, -1) if gpus_needed([each] * n + shares) <= gpus), 1)
     return max(min(int(cpus), 2), 1)
 
 

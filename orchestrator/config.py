@@ -12,6 +12,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from actors.reward import RewardSpec
 from actors.spec import EngineSpec
 from engine.asks.options import Asks
 from search.prompts import INSTRUCTION, SYSTEM
@@ -33,9 +34,13 @@ class Config(BaseModel):
     a quarter of what is free there, and nothing for CPU engines. attention: how it is computed (`engine.attention`).
     rows_per_engine: sample rows that fill an engine, None takes 2 on CPUs and 16 on GPUs. concurrency: problems
     searched at once. capacity: orders one strategy may have in flight. verifier: who scores nodes, for strategies
-    that ask; verifier_command and verifier_timeout_s: of "command" (`search.verifiers.command`). verify_prompt,
-    verify_debias: how self-evaluation asks (`search.verifiers.self_evaluation`). cgee: rule that may leave
-    verifications out (`search.cgee`); auto is "calibrated" with a record, else off. cgee_record: file of a calibration.
+    that ask; verifier_command: of "command" (`search.verifiers.command`); verifier_timeout_s: of "command" and reward
+    models, None takes 10 and 120. reward_*, step_separator: the model of "prm" and "orm" (`actors.reward.RewardSpec`);
+    verifier_*: its device, dtype, KV bytes, GPUs (or a share; 0 is a CPU), and how many of it there are.
+    verifier_aggregate: how step scores of a "prm" or "command" become one. value_scale: words, or digits, or words
+    where they are single tokens ("auto"), that "value" reads. verify_prompt, verify_debias: how self-evaluation asks
+    (`search.verifiers.self_evaluation`). cgee: rule that may leave verifications out (`search.cgee`); auto is
+    "calibrated" with a record, else off. cgee_record: file of a calibration.
     cgee_audit: share of decisions whose skips are verified all the same, with a record. family: names the kind of
     problems, for calibration records. layer_exit, exit_threshold: CGEE level 2, ends the reading of a question at the
     layer where its answer stands (`engine.base.LayerExit`). asks: tiers of KV reuse that approximate, and their bounds
@@ -69,9 +74,22 @@ class Config(BaseModel):
     system: str = SYSTEM
     instruction: str = INSTRUCTION
     kind: Literal["auto", "number", "choice", "math", "text", "exact"] = "auto"
-    verifier: Literal["self_evaluation", "vote", "confidence", "checker", "command", "none"] = "self_evaluation"
+    verifier: Literal["self_evaluation", "value", "vote", "prm", "orm", "confidence", "checker", "command", "none"] = (
+        "self_evaluation"
+    )
     verifier_command: str = ""
-    verifier_timeout_s: float = Field(10.0, gt=0)
+    verifier_timeout_s: float | None = Field(None, gt=0)
+    verifier_aggregate: Literal["last", "min", "prod", "mean", "sum_logprob"] = "last"
+    reward_model: str = ""
+    reward_head: Literal["auto", "token", "sequence", "labels"] = "auto"
+    reward_labels: tuple[str, str] | None = None
+    step_separator: str = "\n"
+    verifier_workers: int = Field(1, ge=1)
+    verifier_gpus: float = Field(0.0, ge=0)
+    verifier_device: str = "auto"
+    verifier_dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    verifier_kv_budget_bytes: int | None = Field(1 << 30, ge=0)
+    value_scale: Literal["auto", "words", "digits"] = "auto"
     cgee: str = "auto"
     cgee_record: str | None = None
     cgee_audit: float = Field(0.05, ge=0, le=1)
@@ -120,7 +138,34 @@ class Config(BaseModel):
             raise UsageError(
                 f"config exit_threshold={config.exit_threshold} goes with a layer_exit; choices: paper, margin"
             )
+        _check_reward(config)
         return config
+
+    @property
+    def reward_models(self) -> int:
+        """Reward models that are started beside the engines."""
+        return self.verifier_workers if self.verifier in REWARDS else 0
+
+    @property
+    def verifier_shares(self) -> list[float]:
+        """GPUs, or the share of one, of each reward model that takes any."""
+        return [self.verifier_gpus] * self.reward_models if self.verifier_gpus else []
+
+    @property
+    def reward_spec(self) -> RewardSpec:
+        """The reward model of "prm" or "orm"."""
+        on_cpu = self.verifier_device == "auto" and not self.verifier_gpus
+        return RewardSpec(
+            model=self.reward_model,
+            reading="steps" if self.verifier == "prm" else "whole",
+            head=self.reward_head,
+            labels=self.reward_labels,
+            separator=self.step_separator,
+            device="cpu" if on_cpu else self.verifier_device,
+            dtype=self.verifier_dtype,
+            threads=self.threads,
+            kv_budget_bytes=self.verifier_kv_budget_bytes,
+        )
 
     @property
     def exit_rule(self) -> ExitRule | None:
@@ -148,6 +193,9 @@ class Config(BaseModel):
         )
 
 
+REWARDS = frozenset({"prm", "orm"})
+"""Verifiers that are reward models."""
+
 TEXT_KEYS = frozenset(name for name, field in Config.model_fields.items() if field.annotation is str) | {"cgee_record"}
 """Keys whose values are plain texts, whatever they look like."""
 
@@ -163,6 +211,23 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(values, Mapping):
         raise UsageError(f"config file {str(path)!r} must hold keys and values, not a {type(values).__name__}")
     return {str(key): value for key, value in values.items()}
+
+
+def _check_reward(config: Config) -> None:
+    """UsageError for a reward model without a checkpoint, a checkpoint without a use, and GPUs that do not add up."""
+    if config.verifier in REWARDS and not config.reward_model:
+        raise UsageError(f"config verifier={config.verifier!r} needs reward_model, a hub id or a local folder")
+    if config.reward_model and config.verifier not in REWARDS:
+        raise UsageError(
+            f"config reward_model={config.reward_model!r} goes with verifier='prm' or 'orm', got {config.verifier!r}"
+        )
+    gpus = config.verifier_gpus
+    if gpus > 1 and gpus != int(gpus):
+        raise UsageError(f"config verifier_gpus={gpus} is not valid: a share below 1, or whole GPUs")
+    if config.verifier_device.startswith("cuda") and not gpus:
+        raise UsageError(
+            f"config verifier_device={config.verifier_device!r} needs verifier_gpus, such as 1, or 0.5 to share one"
+        )
 
 
 def _asks(values: Mapping[str, Any]) -> Asks:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from actors.spec import EngineSpec
 from engine.base import Codec
-from orchestrator.config import Config
+from orchestrator.config import REWARDS, Config
 from search.budget import Budget
 from search.estimate import Estimate, estimate
 from search.ports import Message, Verifier
@@ -15,6 +15,7 @@ from search.strategies.base import Strategy
 from search.types import Problem
 from search.verifiers.asking import problem_messages, solution_question
 from search.verifiers.self_evaluation import SelfEvaluation
+from search.verifiers.value import MOST_REPLY, ValueEvaluation, value_questions
 from search.verifiers.vote import VoteEvaluation
 
 _MANY = 999
@@ -32,7 +33,7 @@ def estimate_for(
 ) -> Estimate:
     """The strategy's bound for this problem; `search.estimate.Estimate` says what is in it.
 
-    Nothing bounds what a separate prompt reads: the branch's text is tokenised anew for each question.
+    Nothing bounds what a separate prompt or a reward model reads: the branch's text is tokenised anew for it.
     """
 
     def turn(text: str) -> int:
@@ -44,7 +45,9 @@ def estimate_for(
     questions: tuple[str, ...] = ()
     held: list[int] = []
     priors = 0
-    separate = isinstance(verifier, SelfEvaluation) and verifier.prompt == "separate"
+    separate = isinstance(verifier, SelfEvaluation | ValueEvaluation) and verifier.prompt == "separate"
+    unbounded = separate or (verifier is not None and config.verifier in REWARDS)
+    reply = 0
     if isinstance(verifier, SelfEvaluation):
         questions = (verifier.step_question, verifier.answer_question)
         nothing = Problem(CONTENT_FREE)
@@ -54,6 +57,10 @@ def estimate_for(
             held.append(rendered(prompt.messages(nothing)))
         if verifier.debias:
             priors = sum(_prior_tokens(codec, question, separate) for question in set(questions))
+    elif isinstance(verifier, ValueEvaluation):
+        questions = value_questions(verifier.scale)
+        reply = 0 if "score" in spec.capabilities else MOST_REPLY
+        held += [rendered(problem_messages(problem))] if separate else []
     elif isinstance(verifier, VoteEvaluation):
         questions = (VOTE_QUESTION.format(i=_MANY),)
     return estimate(
@@ -61,7 +68,7 @@ def estimate_for(
         config.sampling,
         budget,
         prompt_tokens=[*(rendered(prompt.messages(problem, hint)) for hint in strategy.hints or ("",)), *held],
-        question_tokens=None if separate else max((turn(text) + 1 for text in questions), default=0),
+        question_tokens=None if unbounded else max((turn(text) + 1 + reply for text in questions), default=0),
         prior_tokens=priors,
         follow_up_tokens=max(turn(text) for text in (PROPOSE.format(n=_MANY), REFINE)),
         kv_bytes_per_token=spec.kv_bytes_per_token,

@@ -21,7 +21,7 @@ from orchestrator.config import Config, UsageError
 from orchestrator.estimates import estimate_for
 from orchestrator.pool import start_pool
 from orchestrator.prepare import Checked, NoPool, Prepared, as_strategy, drain, outcome_of
-from orchestrator.verifiers import command_verifier, own_verifier, require_judge, verifier_for, verifier_name
+from orchestrator.verifiers import chosen_verifier, require_judge, verifier_for, verifier_name
 from search.budget import Budget
 from search.calibration.record import Setting
 from search.cgee.base import SkipRule
@@ -42,8 +42,6 @@ SolveResult = SearchResult
 BudgetLike = Budget | Mapping[str, float] | None
 T = TypeVar("T")
 
-"""Whether siblings that say the same are merged, and which ASKS tiers may approximate; None: by default."""
-
 
 class Orchestrator:
     """Solves problems by tree search on engines that live in Ray actors or in this process.
@@ -60,7 +58,7 @@ class Orchestrator:
         named = verifier if isinstance(verifier, str) else "none"
         config = Config.create(verifier=named, **options)
         self.config = with_known_dtype(config) if config.cgee_record is not None and engine is None else config
-        self._verifier = own_verifier(verifier) or command_verifier(self.config)
+        self._verifier, self._reward = chosen_verifier(self.config, verifier)
         if engine is not None and not callable(engine):
             raise UsageError(f"engine takes a function that builds an engine, got {engine!r}; use model= for a name")
         self.spec = self.config.spec if engine is None else EngineSpec(model="factory", factory=engine)
@@ -277,7 +275,9 @@ class Orchestrator:
         """The engines, started at first use."""
         with self._starting:
             if self._pool is None:
-                self._pool, self._close_pool = start_pool(self.config, self.spec, self._codec, self._note_failure)
+                self._pool, self._close_pool = start_pool(
+                    self.config, self.spec, self._codec, self._note_failure, self._reward
+                )
             return self._pool
 
     def start(self) -> dict[str, int]:
@@ -303,6 +303,8 @@ class Orchestrator:
             if self._close_pool is not None:
                 self._close_pool()
             self._pool = self._close_pool = None
+            if self._reward is not None:
+                self._reward.connect([])
             if self._loop is not None and self._thread is not None:
                 self._loop.call_soon_threadsafe(self._loop.stop)
                 self._thread.join()

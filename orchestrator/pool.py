@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from actors.dispatcher import Dispatcher, PoolOptions
 from actors.handles import EngineHandle, IndexHandle, InlineEngine, InlineIndex
+from actors.reward import InlineReward
+from actors.reward_verifier import RewardVerifier
 from actors.rsbcm import RSBCM
 from actors.spec import EngineSpec
 from engine.base import Codec
@@ -16,13 +18,19 @@ OnFailure = Callable[[str, str], None]
 
 
 def start_pool(
-    config: Config, spec: EngineSpec, codec: Codec, on_failure: OnFailure | None = None
+    config: Config,
+    spec: EngineSpec,
+    codec: Codec,
+    on_failure: OnFailure | None = None,
+    reward: RewardVerifier | None = None,
 ) -> tuple[Dispatcher, Callable[[], None]]:
-    """The pool and what closes it."""
+    """The pool and what closes it. reward: a verifier whose models are started with the engines."""
     engines: list[EngineHandle]
     index: IndexHandle
     if config.runtime == "inline":
         engines, index = _inline(config, spec)
+        if reward is not None:
+            reward.connect([InlineReward(f"{reward.name}-{i}", reward.spec) for i in range(config.verifier_workers)])
         gpus, close = config.device.startswith("cuda"), _nothing
     else:
         from orchestrator.cluster import RayCluster
@@ -30,6 +38,8 @@ def start_pool(
         cluster = RayCluster()
         try:
             remote, index, layout = cluster.start(config, spec)
+            if reward is not None:
+                reward.connect(cluster.start_rewards(config, reward.spec, layout))
         except BaseException:
             cluster.close()
             raise
@@ -45,7 +55,7 @@ def start_pool(
 
 def _inline(config: Config, spec: EngineSpec) -> tuple[list[EngineHandle], IndexHandle]:
     count = config.engines if isinstance(config.engines, int) else 1
-    if config.device.startswith("cuda") or config.gpus_per_engine:
+    if config.device.startswith("cuda") or config.gpus_per_engine or config.verifier_shares:
         require_local_gpus(config, count)
     rsbcm = RSBCM()
     return [InlineEngine(f"engine-{i}", spec.build, rsbcm) for i in range(count)], InlineIndex(rsbcm)

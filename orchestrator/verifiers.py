@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from orchestrator.config import Config, UsageError
+from actors.reward_verifier import RewardVerifier
+from orchestrator.config import REWARDS, Config, UsageError
 from search.cgee.gate import Gate
 from search.ports import Pool, Verifier
 from search.prompts import ChatPrompt
@@ -14,7 +15,17 @@ from search.verifiers.checked import AnswerCheck
 from search.verifiers.command import CommandVerifier
 from search.verifiers.function import Confidence, FunctionVerifier
 from search.verifiers.self_evaluation import SelfEvaluation
+from search.verifiers.value import ValueEvaluation
 from search.verifiers.vote import VoteEvaluation
+
+
+def chosen_verifier(config: Config, verifier: Any) -> tuple[Verifier | None, RewardVerifier | None]:
+    """The verifier that asks no engine, and the reward model in it, whose actors start with the engines; None for none.
+
+    verifier: as the user gave it.
+    """
+    reward = reward_verifier(config)
+    return own_verifier(verifier) or command_verifier(config) or (Cached(reward) if reward else None), reward
 
 
 def own_verifier(verifier: Any) -> Verifier | None:
@@ -39,15 +50,29 @@ def command_verifier(config: Config) -> Verifier | None:
             )
         return None
     try:
-        return Cached(CommandVerifier(config.verifier_command, config.verifier_timeout_s))
+        timeout_s = config.verifier_timeout_s or CommandVerifier.timeout_s
+        return Cached(CommandVerifier(config.verifier_command, timeout_s, aggregate=config.verifier_aggregate))
     except ValueError as error:
         raise UsageError(f"config verifier='command': {error}") from None
+
+
+def reward_verifier(config: Config) -> RewardVerifier | None:
+    """The configured reward model, checked and not loaded; None where another verifier is named."""
+    if config.verifier not in REWARDS:
+        return None
+    try:
+        timeout_s = config.verifier_timeout_s or RewardVerifier.timeout_s
+        return RewardVerifier(config.reward_spec, config.verifier_aggregate, timeout_s)
+    except ValueError as error:
+        raise UsageError(f"config verifier={config.verifier!r}: {error}") from None
 
 
 def verifier_name(config: Config, own: Verifier | None) -> str:
     """Who scores nodes, as a calibration record or a batch job names it."""
     if config.verifier == "command":
         return f"command:{config.verifier_command}"
+    if config.verifier in REWARDS:
+        return f"{config.verifier}:{config.reward_spec.fingerprint}:{config.verifier_aggregate}"
     judge = getattr(own, "fn", own)
     return config.verifier if judge is None else f"own:{getattr(judge, '__qualname__', type(judge).__qualname__)}"
 
@@ -88,6 +113,7 @@ def verifier_for(
             chat=chat,
             priors=priors,
         ),
+        "value": ValueEvaluation(pool, scale=config.value_scale, prompt=config.verify_prompt, chat=chat),
         "vote": VoteEvaluation(pool),
         "confidence": Confidence(),
         "checker": AnswerCheck(),

@@ -13,6 +13,8 @@ INSTRUCTION = (
 )
 STEP_QUESTION = "Is the reasoning above correct so far? Reply with Yes or No only."
 ANSWER_QUESTION = "Is the final answer above correct? Reply with Yes or No only."
+VALUE_STEP = "Can the reasoning above still lead to the right answer? {reply}"
+VALUE_ANSWER = "Is the final answer above right? {reply}"
 CHECK_SYSTEM = "You check proposed solutions of problems."
 CHECK_READY = "Show me the proposed solution."
 CHECK_QUESTION = "Proposed solution:\n{solution}\n\n{question}"

@@ -221,18 +221,22 @@ class ExitRule:
 
 @dataclass(frozen=True, slots=True)
 class ScoreRequest:
-    """Ask an engine for P(yes) of `question` (a rendered text) appended to the path `context`."""
+    """Ask an engine for P(yes) of `question` (a rendered text) appended to the path `context`.
+
+    values: other labels, each a single token, with a value each; then their expected value is asked for.
+    """
 
     id: str
     context: tuple[tuple[int, ...], ...]
     question: str
     engine: str = ""
     layer_exit: ExitRule | None = None
+    values: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Answer to a ScoreRequest: P(yes), or None with an error."""
+    """Answer to a ScoreRequest: P(yes) or the expected value, or None with an error."""
 
     id: str
     p_yes: float | None

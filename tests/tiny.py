@@ -44,3 +44,30 @@ def byte_tokenizer():  # type: ignore[no-untyped-def]
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|end|>", clean_up_tokenization_spaces=False)
     fast.chat_template = CHAT
     return fast
+
+
+def save_tiny_reward(folder: Path, head: str = "token", outputs: int = 2, seed: int = 0, **changes: object) -> Path:
+    """A random reward model on a Llama; head "token", "sequence", or "labels", which is a language model."""
+    import torch
+    import transformers
+
+    tokenizer = byte_tokenizer()
+    torch.manual_seed(seed)
+    kind = {"token": "TokenClassification", "sequence": "SequenceClassification", "labels": "CausalLM"}[head]
+    settings = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 1024,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": None,
+        "initializer_range": 0.2,
+        "num_labels": outputs,
+    }
+    config = transformers.LlamaConfig(**{**settings, **changes})
+    getattr(transformers, f"LlamaFor{kind}")(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder

@@ -36,6 +36,9 @@ _FREE = frozenset(
         "rows_per_engine",
         "concurrency",
         "attempts",
+        "verifier_gpus",
+        "verifier_workers",
+        "verifier_kv_budget_bytes",
         "call_timeout_s",
     }
 )

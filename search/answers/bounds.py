@@ -17,7 +17,7 @@ MAX_FUNCTIONS = 8  # one only with an inverse function: folding nested constants
 _COMMANDS = re.compile(
     r"frac|sqrt|binom|mathbb|begin|end|pi|infty|cdot|times|div|pm|cup|cap|setminus|emptyset|varnothing"
     r"|(?:arc)?(?:sin|cos|tan)|cot|sec|csc|ln|log|theta|alpha|beta|gamma|lambda|mu|omega|phi|sigma|tau|rho|delta"
-    r"|leq?|geq?|lt|gt|neq?|in|[lr]?vert|mid"
+    r"|leq?|geq?|lt|gt|neq?|in|[lr]?vert|mid|[lr](?:floor|ceil)"
 )
 _BOUNDED_ONLY = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc|ln|log|binom)|!")
 _FUNCTION = re.compile(r"\\(?:arc)?(?:sin|cos|tan|cot|sec|csc|ln|log)(?![A-Za-z])|\|")

@@ -7,7 +7,7 @@ from search.answers.clock import read_time
 from search.answers.convert import factor
 from search.answers.latex import MAX_CHARS, plain
 from search.answers.quantity import read_quantity
-from search.answers.structure import Collection, read_collection, read_letter, split_name, text_form
+from search.answers.structure import Collection, as_union, read_collection, read_letter, split_name, text_form
 from search.answers.units import agree, split_unit
 
 _Pair = tuple[Collection | None, Collection | None]
@@ -67,6 +67,7 @@ def _same(a: str, b: str, percent: bool, depth: int) -> bool:
     left, right = read_quantity(a, percent), read_quantity(b, percent)
     if left and right:
         return left.matches(right)
+    a, b = as_union(a), as_union(b)
     collections = read_collection(a), read_collection(b)
     if collections[0] or collections[1]:
         return _same_members(a, b, collections, percent, depth)

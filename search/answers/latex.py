@@ -15,7 +15,11 @@ _WRAPPER = re.compile(
 )
 _GROUPED_MARK = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:\{,\}\d{3})+(?!\d)")
 _DEGREE = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|°")
-_SIZING = re.compile(r"\\(?:left|right|[bB]ig+[lr]?)(?![A-Za-z])\s*")
+_TRIG_DEGREE = re.compile(
+    r"(\\(?:sin|cos|tan|cot|sec|csc))\s*[({]?\s*(\d{1,9}(?:\.\d{1,9})?)\s*(?:\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|°)\s*[)}]?"
+)
+_EMPTY_SET = re.compile(r"\\varnothing(?![A-Za-z])")
+_SIZING = re.compile(r"\\(?:left|right|[bB]ig+[lr]?|displaystyle|textstyle)(?![A-Za-z])\s*")
 _FRAC_NAME = re.compile(r"\\[dtc]frac(?![A-Za-z])")
 _FRAC_FIRST = re.compile(r"\\frac\s*(\d)")
 _FRAC_SECOND = re.compile(r"(\\frac\s*\{[^{}]*\})\s*(\d)")
@@ -51,7 +55,8 @@ def boxes(text: str) -> list[tuple[int, str]]:
 
 def soften(text: str) -> str:
     """The text with LaTeX spacing, wrappers, digit grouping and fraction variants in one plain spelling."""
-    text = _NEGATIVE_SPACE.sub("", _DEGREE.sub(r" degree ", fold(text)))
+    text = _TRIG_DEGREE.sub(r"\1(\\frac{\2\\pi}{180})", _EMPTY_SET.sub(r"\\emptyset", fold(text)))
+    text = _NEGATIVE_SPACE.sub("", _DEGREE.sub(r" degree ", text))
     text = _GROUPED_MARK.sub(lambda found: found[0].replace("{,}", ""), text).replace("{,}", ".")
     text = _SPACE.sub(" ", _SIZING.sub("", text))
     for _ in range(3):
@@ -86,5 +91,7 @@ def plain(text: str) -> str:
     bare = _without_quotes(found[-1][1].strip() if found else text).rstrip(" .,;:")
     bare = _without_dollars(_without_quotes(bare))
     bare = soften(bare).replace("**", "^").strip().rstrip(" .,;:\\")
+    if bare in ("{}", r"\{\}", r"\{ \}"):
+        return r"\emptyset"
     braced = _BRACED.fullmatch(bare)
     return (braced[1].strip() if braced else bare) or text

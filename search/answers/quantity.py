@@ -25,9 +25,15 @@ def head_pattern(separators: str) -> str:
       | (?P<decimal>{numeral}))"""
 
 
-_LEAD = re.compile(r"(?:approximately|approx\.?|about|around|roughly|nearly|\\approx|~|=)\s*", re.IGNORECASE)
+_LEAD = re.compile(
+    r"(?:approximately|approx\.?|about|around|roughly|nearly|\\approx|~|=|an?(?=\s+\d))\s*", re.IGNORECASE
+)
 _MINUS_WORD = re.compile(r"(?:negative|minus)\s+(?=[$\d\\.])", re.IGNORECASE)
 _CURRENCY = r"(?:US\$|[$€£¥₹]|USD|EUR|GBP)"
+_PRICE = re.compile(  # `€12,50`: with a currency and two digits a comma is a decimal mark
+    rf"([-+]?\s*{_CURRENCY}\s*[-+]?\d{{1,9}}),(\d\d)|([-+]?\d{{1,9}}),(\d\d)(?=\s*(?:[€£]|eur(?:os?)?\b))",
+    re.IGNORECASE,
+)
 _HEAD = head_pattern(".,'_ ")
 _QUANTITY = re.compile(rf"(?P<sign>[-+]?)\s*(?P<currency>{_CURRENCY}?)\s*(?P<inner>[-+]?)\s*{_HEAD}", re.VERBOSE)
 _PERCENT = re.compile(r"\s*(?:%|(?:percent(?:age)?|per\s+cent|pct)(?:\s+points?)?(?![A-Za-z]))", re.IGNORECASE)
@@ -138,6 +144,10 @@ def read_quantity(text: str, percent: bool = False) -> Quantity | None:
 def _read(text: str, percent: bool) -> Quantity | None:
     text = _MINUS_WORD.sub("-", _LEAD.sub("", text, count=1) if _LEAD.match(text) else text, count=1)
     text = in_digits(text)
+    text = f"{text[1:].lstrip()}%" if text[:1] == "%" else text  # Arabic and Turkish
+    price = _PRICE.match(text)
+    if price and not text[price.end() : price.end() + 1].isdigit():
+        text = text.replace(",", ".", 1)
     if text[:1] == "(" and text[-1:] == ")" and not set("(),") & set(text[1:-1]):
         text = text[1:-1].strip()
     found = _QUANTITY.match(text)

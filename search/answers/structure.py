@@ -7,8 +7,8 @@ MAX_ITEMS = 32
 _OPEN, _CLOSE = "([{<", ")]}>"
 
 _LETTER = re.compile(r"(?:(?i:option|choice)\s*:?\s*)?[(\[]?\s*([A-Za-z])\s*(?:[)\]]\s*)?[.:]?")
-_LETTER_AND_TEXT = re.compile(r"(?:(?i:option|choice)\s+\(?([A-J])\)?[:.)]\s|\(?([A-J])\)\s*[.:]?\s+\w)")
-_OTHER_LETTER = re.compile(r"\([A-Ja-j]\)")
+_LETTER_AND_TEXT = re.compile(r"(?:(?i:option|choice)\s+\(?([A-J])\)?[:.)]\s|\(?([A-J])\)\s*[.:]?\s+\w|([A-J]):\s+\w)")
+_OTHER_LETTER = re.compile(r"\([A-Ja-j]\)|\b[A-J]:\s")
 _NAME = r"(?:[A-Za-z]{1,20}(?:_\{?\w{1,8}\}?)?|\\[a-z]{2,10}|[A-Za-z]?\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])*\s*\))"
 _NAMED = re.compile(rf"({_NAME})\s*(?:=|:=|\\in(?![a-z]))\s*(?=\S)")
 _NUMERIC_SIDE = re.compile(r"(?:[\d\s.,+\-*/^(){}%$!]|\\(?:frac|times|cdot|div)(?![a-z]))+")
@@ -19,6 +19,8 @@ _INFINITY = re.compile(r"(?:\+\s*|positive\s+)?(-\s*|(?:minus|negative)\s+)?(?:\
 _ARTICLE = re.compile(r"(?:the|an?)\s+(?!and\b|or\b)(?=[A-Za-z]{3})", re.IGNORECASE)
 _GROUPED = re.compile(r"[^,]*(?<!\d)[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?[^,\d]*")  # one numeral, not a list
 _WORD_SEPARATOR = re.compile(r"(?<!\s)(?:\s*,)?\s+(?:and|or)\s+")
+_OR = re.compile(r"(?:(?<!\s),)?\s+or\s+")
+_INTERVAL = re.compile(r"[(\[][^()\[\]]+[)\]]")
 _TOKEN = re.compile(r"\\[{}]|\\(?:langle|rangle|lbrace|rbrace)(?![A-Za-z])|\d,\d{3}(?!\d)|[^\\]|\\", re.DOTALL)
 _BRACKETS = {
     "\\{": "{", "\\}": "}", "\\lbrace": "{", "\\rbrace": "}", "\\langle": "<", "\\rangle": ">",
@@ -46,7 +48,7 @@ def read_letter(text: str) -> str | None:
         return alone[1].upper()
     found = _LETTER_AND_TEXT.match(text)
     if found and not _OTHER_LETTER.search(text[found.end() :]):
-        return found[1] or found[2]
+        return found[1] or found[2] or found[3]
     return None
 
 
@@ -101,6 +103,18 @@ def split_name(text: str) -> tuple[str | None, str]:
         stated = _interval(parts[::2], [_plain_relation(relation) for relation in parts[1::2]])
         return (text_form(stated[0]), stated[1]) if stated else (None, text)
     return None, text
+
+
+def as_union(text: str) -> str:
+    """Intervals that a variable is in, one or another, as their union: `x < 1 or x > 4`; other texts as they are."""
+    parts = _OR.split(text)
+    if not 2 <= len(parts) <= MAX_ITEMS:
+        return text
+    named = [split_name(part) for part in parts]
+    apart = all(name and _INTERVAL.fullmatch(value) for name, value in named)
+    if not apart or len({name for name, _ in named}) > 1:
+        return text
+    return "\\cup ".join(value for _, value in named)
 
 
 def _split(text: str) -> list[str] | None:

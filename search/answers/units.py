@@ -23,6 +23,7 @@ _ALIASES = {
     "usd": "$ usd dollar US$", "eur": "€ eur euro", "gbp": "£ gbp", "jpy": "¥ jpy yen", "inr": "₹ inr rupee",
     "cent": "¢ cent", "degree": "degree deg", "rad": "rad radian", "am": "am a.m", "pm": "pm p.m",
     "n": "N newton", "j": "J joule", "w": "W watt", "v": "V volt", "k": "K kelvin", "hz": "hz hertz",
+    "gal": "gal gallon", "qt": "qt quart", "ha": "ha hectare",
     "kb": "kb kilobyte", "mb": "mb megabyte", "gb": "gb gigabyte",
 }  # fmt: skip
 _KNOWN = {alias: symbol for symbol, aliases in _ALIASES.items() for alias in aliases.split()}

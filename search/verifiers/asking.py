@@ -14,6 +14,13 @@ Asked = tuple[Context, str]
 """A path whose KV is held, and the text behind it, whose KV is not."""
 
 
+def asking(prompt: str, pool: Pool, chat: ChatPrompt) -> Asking:
+    """ "continuation": behind the branch's own KV; "separate": in a chat of its own. ValueError for another name."""
+    if prompt not in ("continuation", "separate"):
+        raise ValueError(f"verification has no prompt {prompt!r}; choices: continuation, separate")
+    return Separate(pool) if prompt == "separate" else Continuation(pool, chat)
+
+
 class Asking(Protocol):
     """One way of putting a question."""
 

@@ -11,7 +11,7 @@ from typing import Literal
 from search.ports import Candidate, Context, Pool
 from search.prompts import ANSWER_QUESTION, STEP_QUESTION, ChatPrompt
 from search.types import Cost, ExitRule, Problem, Score, ScoreRequest, Verdict
-from search.verifiers.asking import Asking, Continuation, Separate
+from search.verifiers.asking import Asking, asking
 from search.verifiers.prior import without_prior
 
 _NAME = "self_evaluation"
@@ -38,8 +38,7 @@ class SelfEvaluation:
     _measuring: asyncio.Lock = field(default_factory=asyncio.Lock, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.prompt not in ("continuation", "separate"):
-            raise ValueError(f"self-evaluation has no prompt {self.prompt!r}; choices: continuation, separate")
+        _ = self._asking
 
     @property
     def needs(self) -> frozenset[str]:
@@ -65,7 +64,7 @@ class SelfEvaluation:
 
     @property
     def _asking(self) -> Asking:
-        return Separate(self.pool) if self.prompt == "separate" else Continuation(self.pool, self.chat)
+        return asking(self.prompt, self.pool, self.chat)
 
     def _question(self, candidate: Candidate) -> str:
         return self.answer_question if candidate.complete else self.step_question

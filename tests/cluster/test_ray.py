@@ -11,6 +11,7 @@ pytest.importorskip("ray")
 pytestmark = pytest.mark.cluster
 
 from orchestrator import Orchestrator, SolveResult, UsageError
+from search.strategies import registry
 from search.types import Event, Problem
 from tests.tiny import save_tiny_llama
 
@@ -129,6 +130,23 @@ def test_an_engine_that_cannot_start_is_one_clear_error(cluster, tmp_path: Path,
         result = orchestrator.solve("Hello?", "greedy")
     assert result.stop_reason == "failed"
     assert "did not start" in (result.error or "")
+
+
+def test_the_contract_of_searches_holds_on_ray(cluster):
+    """As `tests/search/test_pool_contract.py`: the tree of an engine in this process, seeds, a budget that binds."""
+    world, asked = {"model": "simulated", "simulated": {"depth": 5}}, "What is 17 + 25?"
+    with (
+        Orchestrator(**world, engines=1, runtime="inline") as inline,
+        Orchestrator(**world, engines=2, **CPU) as on_ray,
+    ):
+        for strategy in registry.names():
+            expected, other = (inline.solve(asked, strategy, seed=seed) for seed in (1, 2))
+            found = on_ray.solve(asked, strategy, seed=1)
+            assert facts(found) == facts(expected) and found.warnings == expected.warnings, strategy
+            assert strategy == "greedy" or facts(found) != facts(other)
+            if half := len(found.tree.asked) // 2:
+                bound = on_ray.solve(asked, strategy, seed=1, budget={"expansions": half})
+                assert (bound.stop_reason, len(bound.tree.asked)) == ("expansions", half), strategy
 
 
 def test_case_46_shares_of_gpus_and_impossible_requests(cluster):

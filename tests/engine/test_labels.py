@@ -1,10 +1,15 @@
 """Label words are single tokens, whatever the tokenizer, or refused with what was tried."""
 
+import math
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from engine.labels import Labels, log_odds
+from engine.base import LayerExit, ScoreQuery, flat
+from engine.labels import Labels, Scale, log_odds
+from engine.local import LocalEngine
+from engine.plain import PlainEngine
 from engine.tokenizer import ByteCodec
 
 
@@ -59,3 +64,73 @@ def test_p_yes_pools_the_spellings_of_each_word():
     assert labels.p_yes(logits) == pytest.approx(0.4 / 0.55)
     batch = log_odds(torch.stack([logits[[0, 2]]] * 2), torch.stack([logits[[3]]] * 2))
     assert batch.tolist() == pytest.approx([float(torch.log(torch.tensor(0.4 / 0.15)))] * 2)
+
+
+DIGITS = tuple((str(digit), (digit - 1) / 8) for digit in range(1, 10))
+
+
+def test_an_expected_value_weighs_each_label_by_its_probability_among_them():
+    shares = {"sure": 0.1, " Sure": 0.2, "likely": 0.05, " Likely": 0.25, "impossible": 0.3, " Impossible": 0.1}
+    codec = Vocabulary(*shares, "Sure")
+    scale = Scale.of(codec, (("sure", 1.0), ("likely", 0.5), ("impossible", 0.0)))
+    assert set(scale.ids[0]) == {codec.words["sure"], codec.words[" Sure"]}, "no other label has a token like 'Sure'"
+    logits = torch.full((400,), 7.0)
+    for word, share in shares.items():
+        logits[codec.words[word]] = math.log(share) - 5
+    assert scale.expected(logits) == pytest.approx(0.3 * 1.0 + 0.3 * 0.5, abs=1e-6)
+    even = Scale.of(ByteCodec(), DIGITS)
+    assert even.expected(torch.zeros(300)) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ((("sure", 1.0), ("no", 0.0)), r"labels \['sure', 'no'\] are not single tokens"),
+        ((("1", 1.0), ("1", 0.0)), r"labels \['1', '1'\] are not single tokens of this tokenizer, different ones"),
+        ((("1", 1.0),), r"a scale has at least 2 labels, got \['1'\]"),
+    ],
+)
+def test_a_scale_that_cannot_be_read_is_refused(values, message):
+    with pytest.raises(ValueError, match=message):
+        Scale.of(ByteCodec(), values)
+
+
+@pytest.mark.parametrize("kind", ["tree", "plain"])
+def test_engines_read_expected_values_beside_p_yes_in_one_call(tiny_llama, kind):
+    engine = LocalEngine.load(str(tiny_llama), device="cpu", dtype="float32")
+    if kind == "plain":
+        from transformers import AutoModelForCausalLM
+
+        engine = PlainEngine(AutoModelForCausalLM.from_pretrained(tiny_llama, dtype=torch.float32), engine.codec)
+    path = (tuple(engine.codec.encode("A prompt.")), tuple(engine.codec.encode("A branch.")))
+    values = ((("1", 0.0), ("5", 0.3), ("9", 1.0)), (), DIGITS, (("sure", 1.0), ("likely", 0.5)))
+    rules = (LayerExit("margin"), LayerExit("margin", math.inf), None, None)
+    queries = [
+        ScoreQuery(str(i), path, "Rate it.", r, values=v) for i, (v, r) in enumerate(zip(values, rules, strict=True))
+    ]
+    found = engine.score(queries)
+    model = AutoModel(tiny_llama)
+    logits = model([*flat(path), *engine.codec.encode("Rate it.")])
+    for query, result in zip(queries[:3], found, strict=False):
+        if query.values:
+            tokens = [engine.codec.encode(label)[0] for label, _ in query.values]
+            shares = logits[tokens].double().softmax(-1)
+            expected = sum(float(s) * v for s, (_, v) in zip(shares, query.values, strict=True))
+        else:
+            expected = engine.labels.p_yes(logits)
+        assert result.p_yes == pytest.approx(expected, abs=1e-4)
+        assert result.usage.exits == 0
+    assert found[3].p_yes is None and "are not single tokens" in found[3].error
+
+
+class AutoModel:
+    """Stock logits at the end of a sequence."""
+
+    def __init__(self, folder) -> None:
+        from transformers import AutoModelForCausalLM
+
+        self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+
+    def __call__(self, tokens):
+        with torch.inference_mode():
+            return self.model(torch.tensor([tokens])).logits[0, -1]

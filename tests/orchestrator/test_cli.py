@@ -156,7 +156,7 @@ def test_config_file_and_flags(capsys, tmp_path: Path):
     assert "did you mean 'model'" in err
 
 
-def test_an_engine_that_always_fails_exits_3_with_a_short_log(capsys, monkeypatch):
+def test_case_19_an_engine_that_always_fails_exits_3_with_a_short_log(capsys, monkeypatch):
     monkeypatch.setattr("engine.simulated.SimulatedEngine.write", _raise)
     code, out, err = run(capsys, "hi", *SIMULATED, "--json")
     assert code == 3

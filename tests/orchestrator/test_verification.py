@@ -58,6 +58,22 @@ def test_every_way_of_asking_can_be_configured():
     assert {(q.layer_exit.mode, q.layer_exit.threshold) for q in asked} == {("margin", 1.5)}
 
 
+@pytest.mark.parametrize("scale", ["auto", "words", "digits"])
+@pytest.mark.parametrize("scores", [True, False], ids=["read", "written"])
+def test_case_27_the_estimate_of_a_value_prompt_holds(scores, scale):
+    def script(path, served):
+        return "9 likely, and more words" if path and "Reply with" in path[-1] else f"Step {served} of it.\n\n"
+
+    given = None if scores else frozenset({"logprobs", "confidence"})
+    options = {"runtime": "inline", "verifier": "value", "value_scale": scale}
+    with Orchestrator(engine=lambda: ScriptedEngine(script, capabilities=given), **options) as orchestrator:
+        bound = orchestrator.estimate("What is 6 * 7?", "tot", b=2, k=2, max_depth=3)
+        found = orchestrator.solve("What is 6 * 7?", "tot", b=2, k=2, max_depth=3)
+    assert all(node.score is not None for node in found.tree.nodes() if node.parent) and found.warnings == ()
+    assert 0 < found.cost.verified <= bound.verified
+    assert found.cost.generated <= bound.generated
+
+
 def test_the_prior_is_read_once_for_all_problems():
     heard = heard_with(solves=3, verify_debias=True)
     assert [CONTENT_FREE in query.question for query in heard] == [True, False, False, False]

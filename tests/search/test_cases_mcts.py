@@ -122,6 +122,36 @@ def test_case_07_a_solved_node_is_never_expanded_again(lab):
     assert not solved & {order.node_id for order in found.tree.asked.values()}
 
 
+@pytest.mark.parametrize("name", ["ab_mcts", "beam", "best_of_n", "dvts", "rebase", "tot"])
+def test_case_07_every_child_terminal_is_verified_once_and_ends_the_search(lab, name):
+    asked = []
+    one = lab(ScriptedEngine([f"Answer: {i}" for i in range(8)]))
+    options = {"ab_mcts": {"simulations": 6, "max_depth": 1}, "best_of_n": {"accept": 0.5}}.get(name, {})
+    found = one.solve(name, verifier=lambda problem, text: asked.append(text) or 0.5, options=options)
+    assert len(asked) == len(set(asked)) == len(found.tree) - 1
+    assert {order.node_id for order in found.tree.asked.values()} == {"r"}
+    assert found.complete and all(node.status == "terminal" for node in found.tree.nodes() if node.depth)
+
+
+@pytest.mark.parametrize("verdict", [0.0, None])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("rebase", {}), ("rebase", {"ets": True}), ("beam", {"aggregate": "prod"}), ("tot", {"evaluate": "vote"}),
+        ("dvts", {"choose": "vote"}), ("mcts", {"policy": "puct"}), ("mcts", {"policy": "puct", "prior": "logprob"}),
+        ("ab_mcts", {}), ("best_of_n", {"choose": "vote"}), ("beam", {"aggregate": "sum_logprob", "choose": "vote"}),
+    ],
+)  # fmt: skip
+def test_case_16_all_scores_zero_or_missing_divide_by_nothing(lab, name, options, verdict):
+    def judge(problem, text):
+        return 0.0 if verdict == 0.0 else math.nan
+
+    engine = SimulatedEngine(depth=3)
+    engine.judge = lambda path, question: 0.0
+    found = lab(engine).solve(name, verifier=None if options.get("evaluate") == "vote" else judge, options=options)
+    assert found.error is None and found.complete and found.answer is not None
+
+
 @pytest.mark.parametrize("verdict", [0.0, None])
 def test_case_16_no_score_and_all_scores_zero_divide_by_nothing(bench, verdict):
     b = bench("mcts", simulations=9, leaves=3, k=2)

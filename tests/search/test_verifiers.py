@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import os
 import sys
 import time
@@ -271,15 +272,18 @@ def test_an_ensemble_of_failures_is_an_error():
 
 
 def test_the_search_ends_with_the_right_answer_and_says_what_happened(lab):
-    """Acceptance of hang, crash, NaN and miscount: the one sound member finds the answer."""
+    """One never returns, one counts wrong, one dies of a segmentation fault, one gives NaN: the sound one decides."""
     good = FunctionVerifier(lambda problem, text: 0.9 if "42" in text else 0.2)
-    members = (good, Hanging(), Miscounting(), command("import os; os.kill(os.getpid(), 11)", workers=4))
+    segfault = command("import ctypes; ctypes.string_at(0)", workers=4)
+    members = (good, Hanging(), Miscounting(), segfault, constant(math.nan))
     found = lab(ScriptedEngine(["Answer: 41", "Answer: 42", "Answer: 43"])).solve(
         "best_of_n", PROBLEM, verifier=Ensemble(members, timeout_s=4.0), options={"samples": 3}
     )
     assert (found.answer, found.correct, found.error) == ("42", True, None)
     (warning,) = found.warnings
-    assert all(said in warning for said in ("Hanging did not answer", "Miscounting returned", "signal 11"))
+    assert all(
+        said in warning for said in ("Hanging did not answer", "Miscounting returned", "signal 11", "returned nan")
+    )
 
 
 @pytest.mark.parametrize(
