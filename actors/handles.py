@@ -8,7 +8,8 @@ from typing import Any, Protocol, TypeVar
 
 from actors.engine_actor import EngineActor
 from actors.placement import Placed
-from actors.rsbcm import RSBCM, Assignment, Scored
+from actors.placer import Assignment
+from actors.rsbcm import RSBCM, Scored
 from engine.base import Engine
 from search.types import Expansion, Outcome, Score, ScoreRequest
 
@@ -32,6 +33,11 @@ class EngineHandle(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def concurrent(self) -> bool:
+        """Whether calls share a batch; else they are served one by one, and orders are gathered for the next."""
+        ...
 
     async def expand(self, orders: Sequence[Expansion], token: str) -> list[Outcome]: ...
 
@@ -84,6 +90,13 @@ class InlineEngine:
     @property
     def name(self) -> str:
         return self._name
+
+    @property
+    def concurrent(self) -> bool:
+        try:
+            return self.actor.engine.concurrent
+        except Exception:  # an engine that cannot be built says so when it is called
+            return False
 
     @property
     def actor(self) -> EngineActor:

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from actors import messages
 from actors.block_index import Ack, BlockIndex
-from actors.placement import Branch, Load, Placed, home, place
+from actors.placement import Placed
+from actors.placer import Assignment as Assignment
+from actors.placer import Placer
 
-_TREES = 4096
 _NEAR = 0.75
 """Cosine of sketches from which a root counts as near: two problems in one template stay below it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """One wave of one tree to place. signature: the sketch of its prompt, empty where near roots are of no use."""
-
-    tree: str
-    branches: tuple[Branch, ...]
-    loads: Mapping[str, Load]
-    rows_per_engine: int
-    signature: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +30,8 @@ class RSBCM:
 
     def __init__(self) -> None:
         self.index = BlockIndex()
-        self._homes: OrderedDict[str, tuple[str, ...]] = OrderedDict()
-        self._counts = {"batches": 0, "waves": 0, "branches": 0, "bad_messages": 0, "semantic_home": 0}
+        self.placer = Placer(lambda key: self.index.holders(key), self._near)
+        self._counts = {"batches": 0, "bad_messages": 0, "semantic_home": 0}
 
     def apply(self, data: bytes) -> Ack | str:
         """Take one packed event batch of an engine; "resync" asks the sender for a snapshot."""
@@ -55,34 +44,18 @@ class RSBCM:
         return self.index.apply(batch)
 
     def assign(self, wave: Assignment) -> list[Placed]:
-        """Engine and predicted hit for every branch of the wave, with the terms of the decision."""
-        rows = sum(branch.rows for branch in wave.branches)
-        previous = self._homes.pop(wave.tree, None) or self._near(wave)
-        trees = Counter(actor for homes in self._homes.values() for actor in (*homes, *homes[:1]))
-        homes = home(rows, wave.loads, wave.rows_per_engine, previous, trees)
-        self._homes[wave.tree] = homes
-        while len(self._homes) > _TREES:
-            self._homes.popitem(last=False)
-        self._counts["waves"] += 1
-        self._counts["branches"] += len(wave.branches)
-        return place(
-            wave.branches,
-            wave.loads,
-            lambda actor, branch: self.index.held(actor, branch.keys, branch.ends),
-            homes,
-            rows_per_engine=wave.rows_per_engine,
-        )
+        """Engine, predicted hit and every term of the decision for each branch of the wave, in order.
 
-    def _near(self, wave: Assignment) -> tuple[str, ...]:
-        """Where a new tree's home should be: an engine with a near root that is not busier than a whole engine's rows
-        more than the least busy one. It counts as `semantic_home`, never as a hit."""
-        if not wave.signature:
-            return ()
-        least = min(load.rows for load in wave.loads.values())
-        free = [actor for actor, load in wave.loads.items() if load.rows < least + wave.rows_per_engine]
+        No decision at all: this index does not know the driver's engines (it was restarted); send `loads` whole.
+        """
+        return self.placer.assign(wave)
+
+    def _near(self, wave: Assignment, free: Sequence[str]) -> str | None:
+        """Where a new tree's home should be: an engine with a near root, of those that are not busy. It counts as
+        `semantic_home`, never as a hit."""
         found = self.index.nearest(wave.signature, free, _NEAR)
         self._counts["semantic_home"] += found is not None
-        return () if found is None else (found,)
+        return found
 
     def note_scores(self, scores: Sequence[Scored]) -> None:
         for item in scores:
@@ -93,7 +66,7 @@ class RSBCM:
         self.index.forget(actor)
 
     def end_tree(self, tree: str) -> None:
-        self._homes.pop(tree, None)
+        self.placer.end_tree(tree)
 
     def stats(self) -> dict[str, Any]:
-        return {**self.index.stats(), **self._counts, "trees": len(self._homes)}
+        return {**self.index.stats(), **self._counts, **self.placer.stats()}

@@ -9,7 +9,7 @@ from engine.simulated import SimulatedEngine
 from engine.tokenizer import ByteCodec
 from search.types import Expansion, Sampling, ScoreRequest
 
-QUICK = PoolOptions(attempts=3, rows_per_engine=2, call_timeout_s=0.05, patience_s=0.2)
+QUICK = PoolOptions(attempts=3, rows_per_engine=2, batch_rows=16, call_timeout_s=0.05, patience_s=0.2)
 
 
 class Shaky(InlineEngine):
