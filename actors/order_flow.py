@@ -189,8 +189,8 @@ class OrderFlow:
             del self.queues[name]
 
     def concurrent(self, name: str) -> bool:
-        """Whether the engine serves several calls in one batch."""
-        return self.fleet.engines[name].concurrent
+        """Whether the engine serves several calls in one batch; handles that do not say serve one at a time."""
+        return bool(getattr(self.fleet.engines[name], "concurrent", False))
 
     def free_rows(self, name: str) -> int:
         """Rows that the engine could start at once, beside what waits for it already."""

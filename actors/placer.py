@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from actors.loads import LoadBook
 from actors.placement import (
+    MAX_HOLDERS,
     MU,
     Branch,
     Holders,
@@ -131,15 +132,12 @@ class Placer:
         return tree
 
     def _previous(self, asked: Assignment, before: _Tree | None) -> list[str]:
-        """The tree's home, or of a tree that is not known here (any more) the engines that hold most of its branches,
-        or an engine with a near root."""
-        usable = self.loads.usable
-        if before is not None:
-            kept = [actor for actor in before.home if usable(asked.driver, actor)]
-        else:
-            ends = {key for branch in asked.branches for key in branch.keys[-1:]}
-            held = (actor for key in ends for actor in sorted(self._holders(key)))
-            kept = [actor for actor in dict.fromkeys(held) if usable(asked.driver, actor)]
+        """The tree's home and the engines that hold ends of its branches, those that hold most first: a home follows
+        the KV of what is alive. For a new tree an engine with a near root."""
+        ends = dict.fromkeys(key for branch in asked.branches for key in branch.keys[-1:])
+        held = (actor for key in ends for actor in sorted(self._holders(key))[:MAX_HOLDERS])
+        found = dict.fromkeys((*(before.home if before else ()), *held))
+        kept = [actor for actor in found if self.loads.usable(asked.driver, actor)]
         if not kept and asked.signature:
             near = self._nearest(asked, self._free(asked))
             kept = [near] if near is not None else []
