@@ -27,6 +27,9 @@ from search.ports import Context, Flight, Message
 from search.types import Expansion, Outcome, Score, ScoreRequest
 
 
+_WEIGHT = 0.02
+
+
 @dataclass(frozen=True, slots=True)
 class PoolOptions:
     """attempts: how often one order is tried in all. rows_per_engine: sample rows that fill an engine, for placement.
@@ -81,6 +84,8 @@ class Dispatcher:
         """Called with every outcome of an engine, its cost complete."""
         self.keys = PathKeys(fingerprint)
         self._local = LocalView()
+        self._used_share = 0.5
+        """Of the tokens that a row may generate those that rows do generate: learned."""
         self._sent: set[asyncio.Task[None]] = set()
         self.fleet = Fleet(engines, self._failure, self._forget, self._joined, clock)
         self._assigner = Assigner(
@@ -244,7 +249,8 @@ class Dispatcher:
         for segment in order.context:
             total += len(segment)
             ends.append(total - 1)
-        return Branch(order.id, self.keys.of(order.context), tuple(ends), order.n, order.sampling.max_tokens // 2)
+        new_tokens = max(round(self._used_share * order.sampling.max_tokens), 1)
+        return Branch(order.id, self.keys.of(order.context), tuple(ends), order.n, new_tokens)
 
     async def _assign(self, orders: Sequence[Order]) -> list[Placed]:
         """Decisions for orders of one tree, for engines that they were not tried on."""
@@ -267,6 +273,8 @@ class Dispatcher:
         self._local.note_use(outcome.engine, order.branch.root)
         for sample in outcome.samples:
             if sample.token_ids:
+                used = len(sample.token_ids) / order.work.sampling.max_tokens
+                self._used_share += _WEIGHT * (used - self._used_share)
                 self._local.note(outcome.engine, self.keys.of((*context, sample.token_ids)))
         self.on_outcome(outcome)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Coroutine, Sequence
+from itertools import islice
 from statistics import median
 from typing import Any
 
 from actors.handles import EngineDownError, EngineFailedError, EngineHandle, IndexDownError
 from actors.placement import Load
 from actors.rates import EngineLoad
+from search.types import Outcome
 
 _RETRY_S = 1.0
 _SAMPLE = 16
@@ -38,6 +40,7 @@ class Fleet:
         self.on_failure = on_failure
         self._on_down = on_down
         self._on_up = on_up
+        self._typical: Load | None = None
         self._down: dict[str, asyncio.Task[None]] = {}
         self._draining: set[str] = set()
         self._idle: dict[str, asyncio.Event] = {}
@@ -126,6 +129,15 @@ class Fleet:
             return False
         return True
 
+    def learn(self, name: str, outcomes: Sequence[Outcome], call_s: float) -> None:
+        """What a call taught about its engine, and about those of which nothing is known yet."""
+        load = self.loads[name]
+        fresh = not (load.measured and load.prefills)
+        load.learn(outcomes, call_s)
+        self.changed.add(name)
+        if fresh and load.measured and load.prefills:
+            self._assume(self._median())
+
     # -- calls -----------------------------------------------------------------------------------------------------
     async def timed(self, name: str, call: Coroutine[Any, Any, Any], limit_s: float) -> Any:
         """Await a call; an engine that is silent for longer is restarted and counts as down."""
@@ -175,17 +187,28 @@ class Fleet:
 
     def _begin(self, name: str) -> None:
         """An engine among measured ones starts slowly; where nothing was measured yet there is nothing to go by."""
-        others = [load.view() for other, load in self._some_loads() if other != name and load.measured]
-        if others:
-            rates = (median(load.prefill_rate for load in others), median(load.step_s for load in others))
-            self.loads[name].begin_slowly(Load(0, 0, *rates))
+        if (typical := self._median(name)) is not None:
+            self.loads[name].begin_slowly(typical)
         self.changed.add(name)
         self._on_up(name)
 
-    def _some_loads(self) -> list[tuple[str, EngineLoad]]:
-        """A few engines stand for all."""
-        pairs = zip(self.loads.items(), range(_SAMPLE), strict=False)
-        return [pair for pair, _ in pairs]
+    def _assume(self, typical: Load | None) -> None:
+        """Engines that were not measured yet are taken for typical ones; told again only if that has changed much."""
+        if typical is None or _alike(typical, self._typical):
+            return
+        self._typical = typical
+        for name, load in self.loads.items():
+            if not (load.measured and load.prefills):
+                load.assume(typical)
+                self.changed.add(name)
+
+    def _median(self, without: str = "") -> Load | None:
+        """Rates of a few measured engines, which stand for all; None if there are none."""
+        measured = (load for other, load in self.loads.items() if load.measured and load.prefills and other != without)
+        some = list(islice(measured, _SAMPLE))
+        if not some:
+            return None
+        return Load(0, 0, median(load.prefill_rate for load in some), median(load.step_s for load in some))
 
     async def _answers(self, name: str) -> bool:
         try:
@@ -193,3 +216,8 @@ class Fleet:
         except (EngineDownError, EngineFailedError):
             return False
         return True
+
+
+def _alike(a: Load, b: Load | None) -> bool:
+    """Whether rates differ by less than a quarter."""
+    return b is not None and all(0.8 < x / y < 1.25 for x, y in ((a.prefill_rate, b.prefill_rate), (a.step_s, b.step_s)))

@@ -236,7 +236,7 @@ class OrderFlow:
                 order.flow.fail(error)
         else:
             now = self.fleet.clock()
-            load.learn(found, now - began)
+            self.fleet.learn(name, found, now - began)
             self._land(call, found, now)
         finally:
             self.on_call(name, False)

@@ -26,6 +26,8 @@ from actors.policies import registry
 from actors.policies.base import Policy
 
 _TREES = 1 << 16
+_HYSTERESIS = 2.0
+"""Prefills of a branch that an engine must have less to do for a tree to move there: a move costs each branch one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +152,11 @@ class Placer:
         return [name for name in names if actors[name].rows < least + asked.rows_per_engine]
 
     def _margin_s(self, asked: Assignment, previous: Sequence[str]) -> float:
-        """How much less an engine must have to do for a tree to move there: the price of being away, once."""
+        """How much less an engine must have to do for a tree to move there."""
         if not previous:
             return 0.0
         length = sum(branch.length for branch in asked.branches) / len(asked.branches)
-        return asked.mu * length / self.loads.actors[previous[0]].prefill_rate
+        return _HYSTERESIS * length / self.loads.actors[previous[0]].prefill_rate
 
     def _leave(self, tree: _Tree) -> None:
         for actor in tree.home:

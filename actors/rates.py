@@ -56,9 +56,16 @@ class EngineLoad:
 
     def begin_slowly(self, typical: Load) -> None:
         """A new engine among measured ones: assume their speed, and give it little until it was measured."""
-        self.prefill_rate, self.step_s = typical.prefill_rate, typical.step_s
         self.measured = self.prefills = 0
+        self.assume(typical)
         self.window = _FIRST
+
+    def assume(self, typical: Load) -> None:
+        """Take rates of others for what was not measured here."""
+        if not self.prefills:
+            self.prefill_rate = typical.prefill_rate
+        if not self.measured:
+            self.step_s = typical.step_s
 
     # -- rates -----------------------------------------------------------------------------------------------------
     def learn(self, outcomes: Sequence[Outcome], call_s: float = 0.0) -> None:
