@@ -140,9 +140,9 @@ class ReadyQueue:
                 break
         return taken
 
-    def last(self) -> Order | None:
-        """The order that will wait longest."""
-        return next(reversed(self._problems.values()))[-1] if self._count else None
+    def last(self) -> Sequence[Order]:
+        """The orders of the problem that will wait longest, the first one first."""
+        return next(reversed(self._problems.values())) if self._count else ()
 
     def discard(self, order: Order) -> None:
         """Take an order out, wherever it stands."""

@@ -62,12 +62,16 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What an engine has to do already, and its measured rates (tokens/s of prefill, seconds a decode step)."""
+    """What an engine has to do already, and its measured rates (tokens/s of prefill, seconds a decode step).
+
+    demand: rows that the trees which live there bring in a wave, be they outstanding or not.
+    """
 
     prefill_tokens: int = 0
     rows: int = 0
     prefill_rate: float = PREFILL_RATE
     step_s: float = STEP_S
+    demand: float = 0.0
 
 
 class Loaded(Protocol):
@@ -81,6 +85,8 @@ class Loaded(Protocol):
     def prefill_rate(self) -> float: ...
     @property
     def step_s(self) -> float: ...
+    @property
+    def demand(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +135,7 @@ class Plan:
     """What one engine will have to do once the wave so far is placed on it."""
 
     prefill_tokens: int
-    rows: int
+    rows: float
     prefill_rate: float
     step_s: float
     keys: set[bytes] = field(default_factory=set)
@@ -168,10 +174,13 @@ class Wave:
         self._held: list[tuple[bytes, int, Collection[str]]] = []
 
     def plan(self, actor: str) -> Plan:
+        """What the engine has to do. Away from home the rows count that its own trees bring, too: those come back."""
         plan = self._plans.get(actor)
         if plan is None:
             load = self._loads[actor]
-            plan = self._plans[actor] = Plan(load.prefill_tokens, load.rows, load.prefill_rate, load.step_s)
+            away = bool(self.home) and actor not in self.home
+            rows = max(load.rows, load.demand) if away else load.rows
+            plan = self._plans[actor] = Plan(load.prefill_tokens, rows, load.prefill_rate, load.step_s)
         return plan
 
     def planned(self) -> Iterable[tuple[str, Plan]]:

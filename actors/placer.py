@@ -26,7 +26,7 @@ from actors.policies import registry
 from actors.policies.base import Policy
 
 _TREES = 1 << 16
-_HYSTERESIS = 2.0
+_HYSTERESIS = 1.0
 """Prefills of a branch that an engine must have less to do for a tree to move there: a move costs each branch one."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -19,20 +20,33 @@ RELIEF = "relief"
 
 
 def relieve(flow: OrderFlow, name: str, room: int) -> bool:
-    """Move orders of `room` rows at most to the idle engine `name`, the last in line first; whether any moved."""
+    """Move orders of `room` rows at most to the idle engine `name`; whether any moved.
+
+    A problem's orders move together, the last problem in line first: a wave in two halves costs two calls.
+    """
     moved = 0
     while moved < room and (donor := _donor(flow, name)) is not None:
-        order = flow.queues[donor].last()
-        if order is None or name in order.avoid or name in order.at or (moved and moved + order.work.n > room):
+        group = _together(flow.queues[donor].last(), name, room - moved)
+        decisions = _moves(flow, group, donor, name) if group else []
+        for order, placed in decisions:
+            flow.unqueue(order, donor)
+            flow.enqueue(order, name, placed)
+            moved += order.work.n
+        flow.counts["moved"] += len(decisions)
+        if not decisions:
             break
-        placed = _move(flow, order, donor, name)
-        if placed is None:
-            break
-        flow.unqueue(order, donor)
-        flow.enqueue(order, name, placed)
-        flow.counts["moved"] += 1
-        moved += order.work.n
     return moved > 0
+
+
+def _together(orders: Sequence[Order], name: str, rows: int) -> list[Order]:
+    """Orders that may go to `name`, up to so many rows, or one if none is so small and nothing was taken yet."""
+    group: list[Order] = []
+    for order in orders:
+        if name in order.avoid or name in order.at or (group and order.work.n > rows):
+            break
+        group.append(order)
+        rows -= order.work.n
+    return group
 
 
 def _donor(flow: OrderFlow, name: str) -> str | None:
@@ -49,32 +63,44 @@ def _to_the_end(queues: dict[str, ReadyQueue], engine: str) -> None:
 
 
 def _busy_s(flow: OrderFlow, load: EngineLoad, queue: ReadyQueue) -> float:
-    last = queue.last()
-    steps = last.branch.new_tokens if last is not None else 0
+    steps = queue.last()[-1].branch.new_tokens
     return load.prefill_tokens / load.prefill_rate + load.rows * steps * load.step_s / flow.options.batch_rows
 
 
-def _move(flow: OrderFlow, order: Order, donor: str, name: str) -> Placed | None:
-    """The decision to move, with its terms, or None: what waits at the donor is less than leaving costs."""
-    there, here, branch = flow.fleet.loads[donor], flow.fleet.loads[name], order.branch
-    booking = order.at[donor]
-    ahead_s = (there.prefill_tokens - booking.prefill_tokens) / there.prefill_rate
-    ahead_s += (there.rows - booking.rows) * branch.new_tokens * there.step_s / flow.options.batch_rows
-    stay_s = ahead_s + booking.prefill_tokens / there.prefill_rate + branch.new_tokens * there.step_s
-    held = flow.held(name, order)
-    at_home = held >= branch.root_length > 0
-    placed = Placed(
-        id=branch.id,
-        actor=name,
-        predicted_hit=held,
-        wait_s=0.0,
-        recompute_s=(branch.length - held) / here.prefill_rate,
-        decode_s=branch.new_tokens * here.step_s,
-        away_s=0.0 if at_home else MU * branch.length / here.prefill_rate,
-        available=booking.placed.available,
-        runner_up=donor,
-        runner_up_s=stay_s,
-        candidates=2,
-        policy=RELIEF,
-    )
-    return placed if placed.cost_s < stay_s else None
+def _moves(flow: OrderFlow, group: Sequence[Order], donor: str, name: str) -> list[tuple[Order, Placed]]:
+    """The decisions to move, with their terms; none if what waits at the donor is less than leaving costs."""
+    there, here = flow.fleet.loads[donor], flow.fleet.loads[name]
+    bookings = [order.at[donor] for order in group]
+    branch = max((order.branch for order in group), key=lambda branch: branch.length)
+    ahead_rows = there.rows - sum(booking.rows for booking in bookings)
+    ahead_s = ahead_rows * branch.new_tokens * there.step_s / flow.options.batch_rows
+    stay_s = ahead_s + there.prefill_tokens / there.prefill_rate + branch.new_tokens * there.step_s
+    held = [flow.held(name, order) for order in group]
+    held[1:] = [max(tokens, order.branch.root_length) for order, tokens in zip(group[1:], held[1:], strict=True)]
+    missing = [order.branch.length - tokens for order, tokens in zip(group, held, strict=True)]
+    at_home = held[0] >= group[0].branch.root_length > 0
+    away_s = 0.0 if at_home else MU * branch.length / here.prefill_rate
+    decode_s = branch.new_tokens * here.step_s
+    go_s = sum(missing) / here.prefill_rate + decode_s + away_s
+    if go_s >= stay_s:
+        return []
+    return [
+        (
+            order,
+            Placed(
+                id=order.branch.id,
+                actor=name,
+                predicted_hit=tokens,
+                wait_s=0.0,
+                recompute_s=lacking / here.prefill_rate,
+                decode_s=decode_s,
+                away_s=away_s,
+                available=booking.placed.available,
+                runner_up=donor,
+                runner_up_s=stay_s,
+                candidates=2,
+                policy=RELIEF,
+            ),
+        )
+        for order, tokens, lacking, booking in zip(group, held, missing, bookings, strict=True)
+    ]
