@@ -26,7 +26,6 @@ from engine.sketch import sketch
 from search.ports import Context, Flight, Message
 from search.types import Expansion, Outcome, Score, ScoreRequest
 
-
 _WEIGHT = 0.02
 
 
@@ -219,6 +218,7 @@ class Dispatcher:
     def close(self) -> None:
         self.fleet.close()
         self._assigner.close()
+        self.flow.relief.close()
         for task in list(self._sent):
             task.cancel()
 

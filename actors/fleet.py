@@ -129,11 +129,11 @@ class Fleet:
             return False
         return True
 
-    def learn(self, name: str, outcomes: Sequence[Outcome], call_s: float) -> None:
+    def learn(self, name: str, outcomes: Sequence[Outcome], call_s: float, fullness: float) -> None:
         """What a call taught about its engine, and about those of which nothing is known yet."""
         load = self.loads[name]
         fresh = not (load.measured and load.prefills)
-        load.learn(outcomes, call_s)
+        load.learn(outcomes, call_s, fullness)
         self.changed.add(name)
         if fresh and load.measured and load.prefills:
             self._assume(self._median())
@@ -220,4 +220,6 @@ class Fleet:
 
 def _alike(a: Load, b: Load | None) -> bool:
     """Whether rates differ by less than a quarter."""
-    return b is not None and all(0.8 < x / y < 1.25 for x, y in ((a.prefill_rate, b.prefill_rate), (a.step_s, b.step_s)))
+    return b is not None and all(
+        0.8 < x / y < 1.25 for x, y in ((a.prefill_rate, b.prefill_rate), (a.step_s, b.step_s))
+    )

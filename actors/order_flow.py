@@ -14,7 +14,7 @@ from actors.fleet import Fleet
 from actors.handles import EngineDownError, EngineFailedError
 from actors.orders import Booking, Call, Flow, FlowOptions, Order, ReadyQueue
 from actors.placement import Placed
-from actors.relief import relieve
+from actors.relief import Relief
 from actors.stragglers import HEDGE, Stragglers
 from search.types import Cost, Outcome
 
@@ -49,6 +49,7 @@ class OrderFlow:
         self._calls: dict[str, dict[Call, None]] = defaultdict(dict)
         self._tokens = (f"{id(self):x}-{number}" for number in itertools.count())
         self._stragglers = Stragglers(self)
+        self.relief = Relief(self)
         self._dirty: dict[str, None] = {}
         self._pumping: asyncio.AbstractEventLoop | None = None
 
@@ -175,18 +176,19 @@ class OrderFlow:
                 self._pump(name)
 
     def _pump(self, name: str) -> None:
-        """Send what the engine has credits for; an engine that is left without work takes what waits elsewhere."""
+        """Send what the engine has credits for."""
         load, concurrent = self.fleet.loads[name], self.concurrent(name)
         while (room := load.room(self.options.batch_rows, concurrent)) > 0:
             queue = self.queues.get(name)
             if not queue:
                 self.queues.pop(name, None)
-                if not (self.options.moves and relieve(self, name, room)):
-                    return
-                continue
+                self.relief.watch(name)
+                return
             self._send(name, queue.take(room, whole=not concurrent))
-        if name in self.queues and not self.queues[name]:
-            del self.queues[name]
+        if self.queues.get(name):
+            self.relief.wake()
+        else:
+            self.queues.pop(name, None)
 
     def concurrent(self, name: str) -> bool:
         """Whether the engine serves several calls in one batch; handles that do not say serve one at a time."""
@@ -236,7 +238,8 @@ class OrderFlow:
                 order.flow.fail(error)
         else:
             now = self.fleet.clock()
-            self.fleet.learn(name, found, now - began)
+            fullness = load.sent_rows / self.options.batch_rows if self.concurrent(name) else 1.0
+            self.fleet.learn(name, found, now - began, fullness)
             self._land(call, found, now)
         finally:
             self.on_call(name, False)

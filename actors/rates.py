@@ -29,7 +29,7 @@ class EngineLoad:
     """prefill_tokens, rows: orders planned for the engine or sent to it; sent_rows, calls: those sent.
 
     measured, prefills: calls whose decoding and whose prefill taught something. slowness: seconds that calls take, in
-    multiples of what the rates say. window: share of its rows it may be given.
+    multiples of what the rates say. call_s: seconds of a call on average. window: share of its rows it may be given.
     """
 
     prefill_tokens: int = 0
@@ -42,6 +42,8 @@ class EngineLoad:
     prefills: int = 0
     slowness: float = 1.0
     window: float = 1.0
+    call_s: float = 0.0
+    calls_back: int = 0
 
     def view(self) -> Load:
         return Load(self.prefill_tokens, self.rows, self.prefill_rate, self.step_s)
@@ -68,12 +70,15 @@ class EngineLoad:
             self.step_s = typical.step_s
 
     # -- rates -----------------------------------------------------------------------------------------------------
-    def learn(self, outcomes: Sequence[Outcome], call_s: float = 0.0) -> None:
+    def learn(self, outcomes: Sequence[Outcome], call_s: float = 0.0, fullness: float = 1.0) -> None:
         """Update rates from one call's outcomes; what took no measurable time teaches nothing.
 
-        call_s: seconds until the call came back. Decoding in a batch that others share takes all of them.
+        call_s: seconds until the call came back. Decoding in a batch that others share takes all of them. fullness:
+        rows that were sent, in multiples of what the engine decodes at once; a step is that of one batch.
         """
         self.window = min(self.window * 2, 1.0)
+        self.call_s += _weight(self.calls_back) * (call_s - self.call_s)
+        self.calls_back += 1
         prefilled = sum(o.cost.prefilled for o in outcomes)
         prefill_s = sum(o.cost.seconds.get("prefill", 0.0) for o in outcomes)
         if prefilled >= 16 and prefill_s > 1e-4:
@@ -82,7 +87,8 @@ class EngineLoad:
         steps = max((len(s.token_ids) for o in outcomes for s in o.samples), default=0)
         decode_s = sum(o.cost.seconds.get("decode", 0.0) for o in outcomes)
         if steps >= 4 and decode_s > 1e-4:
-            self.step_s += _weight(self.measured) * (max(decode_s, call_s - prefill_s) / steps - self.step_s)
+            step_s = max(decode_s, call_s - prefill_s) / (steps * max(fullness, 1.0))
+            self.step_s += _weight(self.measured) * (step_s - self.step_s)
             self.measured += 1
             expected_s = self.expected_s(prefilled, steps)
             self.slowness += _WEIGHT * (max(call_s / expected_s, 1.0) - self.slowness)

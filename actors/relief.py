@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -16,7 +17,48 @@ if TYPE_CHECKING:
 _DONORS = 8
 """Engines looked at: the longest of a few queues is long enough, and the work does not grow with the engines."""
 
+_PAUSE = 0.05
+"""Of a call's seconds: how long an engine is idle before it takes what waits elsewhere."""
+
 RELIEF = "relief"
+
+
+class Relief:
+    """Moves work when engines stay idle for a moment: the trees that live there may be about to come back."""
+
+    def __init__(self, flow: OrderFlow) -> None:
+        self._flow = flow
+        self._timers: dict[str, tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle]] = {}
+        self._idle: dict[str, None] = {}
+
+    def watch(self, name: str) -> None:
+        """The engine has no orders: look again in a moment."""
+        loop = asyncio.get_running_loop()
+        known = self._timers.get(name)
+        if self._flow.options.moves and (known is None or known[0] is not loop):
+            pause_s = _PAUSE * self._flow.fleet.loads[name].call_s
+            self._timers[name] = (loop, loop.call_later(pause_s, self._look, name))
+
+    def wake(self) -> None:
+        """Orders wait somewhere: an engine that was idle may take them."""
+        if self._idle:
+            name = next(iter(self._idle))
+            del self._idle[name]
+            if self._flow.fleet.is_up(name):
+                self.watch(name)
+
+    def close(self) -> None:
+        for _, timer in self._timers.values():
+            timer.cancel()
+
+    def _look(self, name: str) -> None:
+        del self._timers[name]
+        flow = self._flow
+        rows = flow.free_rows(name)
+        if name not in flow.fleet.loads or 2 * flow.fleet.loads[name].sent_rows > flow.options.batch_rows or rows <= 0:
+            return
+        if not relieve(flow, name, rows):
+            self._idle[name] = None
 
 
 def relieve(flow: OrderFlow, name: str, room: int) -> bool:
@@ -81,7 +123,8 @@ def _moves(flow: OrderFlow, group: Sequence[Order], donor: str, name: str) -> li
     at_home = held[0] >= group[0].branch.root_length > 0
     away_s = 0.0 if at_home else MU * branch.length / here.prefill_rate
     decode_s = branch.new_tokens * here.step_s
-    go_s = sum(missing) / here.prefill_rate + decode_s + away_s
+    wait_s = here.prefill_tokens / here.prefill_rate + here.rows * decode_s / flow.options.batch_rows
+    go_s = wait_s + sum(missing) / here.prefill_rate + decode_s + away_s
     if go_s >= stay_s:
         return []
     return [
@@ -91,7 +134,7 @@ def _moves(flow: OrderFlow, group: Sequence[Order], donor: str, name: str) -> li
                 id=order.branch.id,
                 actor=name,
                 predicted_hit=tokens,
-                wait_s=0.0,
+                wait_s=wait_s,
                 recompute_s=lacking / here.prefill_rate,
                 decode_s=decode_s,
                 away_s=away_s,
