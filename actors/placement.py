@@ -170,6 +170,7 @@ class Wave:
         self._loads = loads
         self._plans: dict[str, Plan] = {}
         self._heap: list[tuple[float, int, str]] | None = None
+        self._known: dict[bytes, Collection[str]] = {}
         self._held_of: Branch | None = None
         self._held: list[tuple[bytes, int, Collection[str]]] = []
 
@@ -193,7 +194,7 @@ class Wave:
 
     def busy_s(self, actor: str, new_tokens: int) -> float:
         """Seconds until `actor` has done what it has to do already, rows of `new_tokens` tokens."""
-        plan = self.plan(actor)
+        plan = self._plans.get(actor) or self.plan(actor)
         return plan.prefill_tokens / plan.prefill_rate + plan.rows * new_tokens * plan.step_s / self.rows_per_engine
 
     def allowed(self, branch: Branch) -> Sequence[str]:
@@ -213,9 +214,13 @@ class Wave:
     def held(self, branch: Branch) -> list[tuple[bytes, int, Collection[str]]]:
         """(key, end, holders) of each segment, the last one first; looked up once a branch."""
         if self._held_of is not branch:
-            pairs = zip(reversed(branch.keys), reversed(branch.ends), strict=True)
-            self._held = [(key, end, self.holders(key)) for key, end in pairs]
-            self._held_of = branch
+            known, held = self._known, []
+            for key, end in zip(reversed(branch.keys), reversed(branch.ends), strict=True):
+                found = known.get(key)
+                if found is None:
+                    found = known[key] = self.holders(key)
+                held.append((key, end, found))
+            self._held, self._held_of = held, branch
         return self._held
 
     def recent(self, branch: Branch) -> list[str]:
@@ -224,6 +229,29 @@ class Wave:
         for _, _, held in self.held(branch)[:2][: len(branch.keys) - 1]:
             found.update((actor, None) for actor in sorted(held) if actor in self._loads)
         return list(found)[:MAX_HOLDERS]
+
+    def costs_s(self, branch: Branch, among: Sequence[str]) -> list[float]:
+        """J of each engine, without its terms: the inner loop of placement (`price` is the same in parts)."""
+        plans, home, held = self._plans, self.home, self.held(branch)
+        length, root, new_tokens = branch.length, branch.root_length, branch.new_tokens
+        rows_s = new_tokens / self.rows_per_engine
+        away = self.mu * length if home else 0.0
+        costs = []
+        for actor in among:
+            plan = plans.get(actor) or self.plan(actor)
+            hit = 0
+            for key, end, holders in held:
+                if actor in holders or key in plan.keys:
+                    hit = end
+                    break
+            at_home = actor in home
+            missing = length - max(hit, root) if at_home else length - hit
+            moved_s = missing / plan.prefill_rate
+            if self.link is not None:
+                moved_s = self._transfer(branch, actor, hit, missing)[1] or moved_s
+            work = plan.prefill_tokens if at_home else plan.prefill_tokens + away
+            costs.append(work / plan.prefill_rate + moved_s + (plan.rows * rows_s + new_tokens) * plan.step_s)
+        return costs
 
     def available(self, branch: Branch) -> int:
         """Tokens of the branch's path that some engine holds."""
@@ -273,16 +301,17 @@ class Wave:
         if self._heap is None:
             self._heap = [(self.busy_s(actor, new_tokens), rank, actor) for actor, rank in self.home.items()]
             heapq.heapify(self._heap)
+        heap = self._heap
         found: list[tuple[float, int, str]] = []
-        while self._heap and len(found) < count:
-            busy_s, rank, actor = self._heap[0]
+        while heap and len(found) < count:
+            busy_s, rank, actor = heap[0]
             now_s = self.busy_s(actor, new_tokens)
             if now_s > busy_s:
-                heapq.heapreplace(self._heap, (now_s, rank, actor))
+                heapq.heapreplace(heap, (now_s, rank, actor))
             else:
-                found.append(heapq.heappop(self._heap))
+                found.append(heapq.heappop(heap))
         for entry in found:
-            heapq.heappush(self._heap, entry)
+            heapq.heappush(heap, entry)
         return [actor for _, _, actor in found]
 
     def _transfer(self, branch: Branch, actor: str, hit: int, missing: int) -> tuple[str, float | None]:
@@ -303,7 +332,7 @@ class Wave:
 def candidates(wave: Wave, branch: Branch) -> list[str]:
     """Home (of a large one the lightest), holders of the last two segments, and `RANDOM` engines drawn at random."""
     if len(wave.home) > MAX_HOMES:
-        chosen = dict.fromkeys(wave.lightest(branch.new_tokens, MAX_HOMES // 2))
+        chosen = dict.fromkeys(wave.lightest(branch.new_tokens, 2))
     else:
         chosen = dict.fromkeys(wave.home)
     chosen.update(dict.fromkeys(wave.recent(branch)))
@@ -318,7 +347,7 @@ def candidates(wave: Wave, branch: Branch) -> list[str]:
 
 def cheapest(wave: Wave, branch: Branch, among: Sequence[str], policy: str = "") -> Placed:
     """The candidate with the lowest J; of equals two are drawn and the one with fewer rows is taken."""
-    costs = [_cost_s(wave, branch, actor) for actor in among]
+    costs = wave.costs_s(branch, among)
     least = min(costs)
     best = [actor for actor, cost_s in zip(among, costs, strict=True) if cost_s <= least + 1e-9]
     drawn = best if len(best) <= 2 else wave.rng.sample(best, 2)
@@ -372,24 +401,8 @@ def by_usefulness(previous: Sequence[str], branches: Sequence[Branch], holders: 
     counts = dict.fromkeys(previous, 0)
     for branch in branches:
         held = holders(branch.keys[-1]) if branch.keys else ()
-        for actor in counts:
-            counts[actor] += actor in held
+        fewer, others = (counts, held) if len(counts) < len(held) else (held, counts)
+        for actor in fewer:
+            if actor in others:
+                counts[actor] += 1
     return sorted(previous, key=lambda actor: -counts[actor])
-
-
-def _cost_s(wave: Wave, branch: Branch, actor: str) -> float:
-    """J alone, without keeping its terms: the inner loop of placement."""
-    plan = wave.plan(actor)
-    hit = wave.hit(actor, branch)
-    length = branch.ends[-1] if branch.ends else 0
-    work = float(plan.prefill_tokens)
-    if actor in wave.home:
-        missing = length - max(hit, branch.root_length)
-    else:
-        missing = length - hit
-        work += wave.mu * length if wave.home else 0.0
-    moved_s = missing / plan.prefill_rate
-    if wave.link is not None:
-        moved_s = wave._transfer(branch, actor, hit, missing)[1] or moved_s
-    rows_s = (plan.rows / wave.rows_per_engine + 1.0) * branch.new_tokens * plan.step_s
-    return work / plan.prefill_rate + moved_s + rows_s
