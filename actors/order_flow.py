@@ -277,7 +277,9 @@ class OrderFlow:
             for name in [name for name, booking in order.at.items() if not booking.request]:
                 self.unqueue(order, name)
             self._cancel_at_engines(order)
-            cost = outcome.cost + Cost(predicted_hit=placed.predicted_hit, seconds={"queue": queued})
+            cost = outcome.cost + Cost(
+                predicted_hit=placed.predicted_hit, available_hit=placed.available, seconds={"queue": queued}
+            )
             whole = replace(outcome, cost=cost)
             self._on_landed(order, whole)
             order.flow.land(whole)

@@ -12,6 +12,7 @@ import heapq
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from random import Random
 from typing import Protocol
 
@@ -280,7 +281,7 @@ class Wave:
             recompute_s=missing / plan.prefill_rate,
             decode_s=branch.new_tokens * plan.step_s,
             away_s=0.0 if at_home or not self.home else self.mu * branch.length / plan.prefill_rate,
-            available=self.available(branch),
+            available=max(self.available(branch), hit),
             source=source,
             transfer_s=transfer_s,
             runner_up=runner_up,
@@ -382,7 +383,7 @@ def home(
     """
     kept = list(previous[:size])
     others = iter(actor for actor in lightest if actor not in previous[:size])
-    added = [actor for actor, _ in zip(others, range(size - len(kept)), strict=False)]
+    added = list(islice(others, size - len(kept)))
     for at in sorted(range(len(kept)), key=lambda at: -busy_s(kept[at])):
         other = next(others, None)
         if other is None or busy_s(kept[at]) - busy_s(other) <= margin_s:

@@ -1,4 +1,4 @@
-"""Time that passes only while everybody sleeps: an asyncio loop, and engines whose calls take their modelled seconds."""
+"""Time that passes only while everybody sleeps: a loop, and engines whose calls take their modelled seconds."""
 
 import asyncio
 import selectors
