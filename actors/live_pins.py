@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+import time
+from collections.abc import Callable, Iterable
 
 from actors.handles import IndexHandle
+
+_RENEW_S = 5.0
 
 
 class LivePins:
     """Pins by tree, as `RSBCM.assign`, `unpin` and `end_tree` make and end them. driver: a name of its own."""
 
-    def __init__(self, driver: str, index: IndexHandle) -> None:
+    def __init__(self, driver: str, index: IndexHandle, clock: Callable[[], float] = time.monotonic) -> None:
         self.driver = driver
         self.trees: dict[str, set[bytes]] = {}
         self._index = index
+        self._clock = clock
+        self._renewed_s = -math.inf
 
     def note(self, tree: str, keys: Iterable[bytes]) -> None:
         """Keys of an assignment that the index got, or did not get: the next `renew` makes up for it."""
@@ -33,6 +39,10 @@ class LivePins:
         await self._index.end_tree(tree, self.driver)
 
     async def renew(self) -> None:
-        """Call it every few seconds while trees grow, a small part of `claims.DRIVER_LEASE_S`."""
+        """Call it with every wave. A driver that assigns nothing for `claims.DRIVER_LEASE_S` loses its pins until the
+        next one."""
+        if self._clock() < self._renewed_s + _RENEW_S:
+            return
+        self._renewed_s = self._clock()
         if await self._index.renew(self.driver, sum(map(len, self.trees.values()))) == "resync":
             await self._index.restore(self.driver, {tree: sorted(keys) for tree, keys in self.trees.items()})

@@ -16,7 +16,8 @@ from actors.engine_actor import EngineActor
 from actors.handles import EngineDownError, EngineFailedError, IndexDownError
 from actors.messages import Reply
 from actors.placement import Placed
-from actors.rsbcm import RSBCM, Assignment, Scored
+from actors.placer import Assignment
+from actors.rsbcm import RSBCM, Scored
 from actors.spec import EngineSpec
 from search.types import Expansion, Outcome, Score, ScoreRequest
 
@@ -81,15 +82,16 @@ def start_engine(name: str, spec: EngineSpec, index: RayIndex, num_cpus: float, 
     decorate: Any = ray.remote
     remote = decorate(concurrency_groups={"work": _CALLS, "ctl": 2})(_RemoteEngine)
     options = {"num_cpus": num_cpus, "num_gpus": num_gpus, "max_restarts": -1, "max_task_retries": 0}
-    return RayEngine(name, remote.options(**options).remote(name, spec, index.name))
+    return RayEngine(name, remote.options(**options).remote(name, spec, index.name), spec.concurrent)
 
 
 class RayEngine:
     """Handle of an engine actor."""
 
-    def __init__(self, name: str, actor: Any) -> None:
+    def __init__(self, name: str, actor: Any, concurrent: bool) -> None:
         self._name = name
         self.actor = actor
+        self.concurrent = concurrent
 
     @property
     def name(self) -> str:

@@ -106,7 +106,7 @@ def test_a_driver_tells_a_new_index_its_pins_again(rsbcm):
 
 def test_a_driver_keeps_its_pins_alive_and_gives_them_to_a_new_index(rsbcm, now):
     index = InlineIndex(rsbcm)
-    pins = LivePins("one", index)
+    pins = LivePins("one", index, lambda: now[0])
     pins.note("tree", [A, B])
     pins.note("other", [A, C])
     asyncio.run(pins.renew())
@@ -117,6 +117,7 @@ def test_a_driver_keeps_its_pins_alive_and_gives_them_to_a_new_index(rsbcm, now)
     rsbcm.claims.expire()
     assert counts(rsbcm, "pins") == [4]
     index.rsbcm = RSBCM(lambda: now[0])
+    asyncio.run(pins.renew())
     asyncio.run(pins.renew())
     assert counts(index.rsbcm, "pins") == [4]
     asyncio.run(pins.unpin([A]))
