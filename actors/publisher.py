@@ -88,10 +88,12 @@ class Publisher:
         return max(self._due_s() - self.clock(), 0.0)
 
     def flush(self) -> None:
-        """Send what has changed, now, until the index has all of it or does not answer."""
+        """Send what has changed, now and whatever the clock says, until the index has all of it, does not answer, or
+        asks for a second snapshot."""
+        most = self.counts["snapshots"] + 1
         self._fold()
         while self._changed or self._opening or self._in_flight is not None:
-            if (self._opening and self.clock() < self._open_s) or not self._send():
+            if self.counts["snapshots"] > most or not self._send():
                 return
             self._fold()
 

@@ -70,12 +70,17 @@ def test_a_batch_without_an_answer_is_sent_again(wire, actor):
     assert actor.stats()["events_lost"] == 2
 
 
-def test_a_new_index_rebuilds_from_a_snapshot(wire, actor):
+def test_an_index_that_asks_without_end_gets_one_snapshot_a_call(wire, actor):
+    wire.rsbcm.index.apply = lambda batch: "resync"
     actor.expand([order(0)], "t")
-    actor.expand([order(1)], "t")
-    wire.rsbcm = RSBCM()
-    actor.expand([order(2)], "t")
-    assert wire.agrees(actor)
+    assert [batch.snapshot for batch in wire.batches] == [False, True]
+
+
+def test_a_new_index_rebuilds_from_a_snapshot_whenever_it_is_new(wire, actor):
+    for number in range(3):
+        actor.expand([order(number)], "t")
+        assert wire.agrees(actor)
+        wire.rsbcm = RSBCM()
 
 
 def test_a_restarted_engine_replaces_what_its_predecessor_held(wire, actor):
