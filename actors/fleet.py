@@ -3,71 +3,164 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Collection, Coroutine, Sequence
+from itertools import islice
+from statistics import median
 from typing import Any
 
 from actors.handles import EngineDownError, EngineFailedError, EngineHandle, IndexDownError
 from actors.placement import Load
 from actors.rates import EngineLoad
+from search.types import Outcome
 
 _RETRY_S = 1.0
+_SAMPLE = 16
 
 
 class Fleet:
-    """on_down: awaited once for each engine that goes down, before it is waited for."""
+    """Engines may join and leave at any time.
+
+    on_down: awaited once for each engine that goes down, before it is waited for. on_up: called when an engine can take
+    calls, again or for the first time. `changed`: engines whose load or state changed since somebody cleared it.
+    """
 
     def __init__(
         self,
         engines: Sequence[EngineHandle],
         on_failure: Callable[[str, str], None],
         on_down: Callable[[str], Coroutine[Any, Any, None]],
+        on_up: Callable[[str], None] = lambda name: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.engines = {engine.name: engine for engine in engines}
         self.loads = {name: EngineLoad() for name in self.engines}
+        self.changed: set[str] = set(self.engines)
+        self.clock = clock
         self.on_failure = on_failure
         self._on_down = on_down
+        self._on_up = on_up
+        self._typical: Load | None = None
         self._down: dict[str, asyncio.Task[None]] = {}
+        self._draining: set[str] = set()
+        self._idle: dict[str, asyncio.Event] = {}
+        self._calls: dict[str, int] = dict.fromkeys(self.engines, 0)
+
+    # -- who is there ----------------------------------------------------------------------------------------------
+    def is_up(self, name: str) -> bool:
+        """Whether orders may be sent there."""
+        return name in self.engines and name not in self._down and name not in self._draining
 
     def up(self) -> list[str]:
-        return [name for name in self.engines if name not in self._down]
+        return [name for name in self.engines if self.is_up(name)]
 
+    def reachable(self, name: str) -> bool:
+        """Whether the engine answers, be it that it gets no new orders."""
+        return name in self.engines and name not in self._down
+
+    def add(self, engine: EngineHandle) -> None:
+        """The engine may be used from now on. ValueError if there is one of this name."""
+        if engine.name in self.engines:
+            raise ValueError(f"there is an engine {engine.name!r} already; names must be unique")
+        self.engines[engine.name] = engine
+        self.loads[engine.name] = EngineLoad()
+        self._calls[engine.name] = 0
+        self._begin(engine.name)
+
+    def retire(self, name: str) -> None:
+        """No new calls; what is under way goes on. KeyError if there is no such engine."""
+        if name not in self.engines:
+            raise KeyError(f"there is no engine {name!r}; there are: {', '.join(self.engines)}")
+        self._draining.add(name)
+        self.changed.add(name)
+
+    async def quiet(self, name: str, patience_s: float) -> bool:
+        """True once no call to the engine is under way."""
+        event = self._idle[name] = asyncio.Event()
+        if not self._calls.get(name):
+            return True
+        try:
+            await asyncio.wait_for(event.wait(), patience_s)
+        except TimeoutError:
+            return False
+        return True
+
+    def remove(self, name: str) -> EngineHandle:
+        """The engine is no part of the pool any more."""
+        if (task := self._down.pop(name, None)) is not None:
+            task.cancel()
+        self._draining.discard(name)
+        self._idle.pop(name, None)
+        del self.loads[name], self._calls[name]
+        self.changed.add(name)
+        return self.engines.pop(name)
+
+    # -- loads -----------------------------------------------------------------------------------------------------
     def views(self) -> dict[str, Load]:
         """Loads of the engines that are up."""
         return {name: self.loads[name].view() for name in self.up()}
 
+    def changes(self) -> dict[str, Load | None]:
+        """What changed since the last call; None for an engine that gets no orders."""
+        found = {name: self.loads[name].view() if self.is_up(name) else None for name in self.changed}
+        self.changed.clear()
+        return found
+
     def pick(self, preferred: str, avoid: Collection[str]) -> str:
         """`preferred` if it is up and not to be avoided, else the least loaded of the engines nearest to that."""
-        up = self.up()
-        if preferred in up and preferred not in avoid:
+        if self.is_up(preferred) and preferred not in avoid:
             return preferred
+        up = self.up()
         fresh = [name for name in up if name not in avoid] or up or list(self.engines)
         return min(fresh, key=lambda name: (self.loads[name].rows, name))
 
     async def some_up(self, patience_s: float) -> bool:
         """True once an engine is up, waiting for restarts if need be."""
+        if any(self.is_up(name) for name in self.engines):
+            return True
         try:
             async with asyncio.timeout(patience_s):
                 while not self.up():
-                    await asyncio.wait(self._down.values(), return_when=asyncio.FIRST_COMPLETED)
+                    if self._down:
+                        await asyncio.wait(self._down.values(), timeout=_RETRY_S, return_when=asyncio.FIRST_COMPLETED)
+                    else:
+                        await asyncio.sleep(_RETRY_S)
         except TimeoutError:
             return False
         return True
 
+    def learn(self, name: str, outcomes: Sequence[Outcome], call_s: float, fullness: float) -> None:
+        """What a call taught about its engine, and about those of which nothing is known yet."""
+        load = self.loads[name]
+        fresh = not (load.measured and load.prefills)
+        load.learn(outcomes, call_s, fullness)
+        self.changed.add(name)
+        if fresh and load.measured and load.prefills:
+            self._assume(self._median())
+
+    # -- calls -----------------------------------------------------------------------------------------------------
     async def timed(self, name: str, call: Coroutine[Any, Any, Any], limit_s: float) -> Any:
         """Await a call; an engine that is silent for longer is restarted and counts as down."""
+        self._calls[name] += 1
         try:
             return await asyncio.wait_for(call, limit_s)
         except TimeoutError:
             reason = f"no answer in {limit_s:g} s"
             self.mark_down(name, reason, restart=True)
             raise EngineDownError(reason) from None
+        finally:
+            if name in self._calls:
+                self._calls[name] -= 1
+                if not self._calls[name] and name in self._idle:
+                    self._idle[name].set()
 
     def mark_down(self, name: str, reason: str, restart: bool = False) -> None:
         """Place nothing on this engine until it answers again; restart: it hangs and has to be killed first."""
-        if name in self._down:
+        if name in self._down or name not in self.engines:
             return
         self.on_failure(name, reason)
         self._down[name] = asyncio.get_running_loop().create_task(self._revive(name, restart))
+        self.changed.add(name)
 
     async def quietly(self, call: Coroutine[Any, Any, None]) -> None:
         """For calls whose loss costs time only."""
@@ -80,6 +173,7 @@ class Fleet:
         for task in self._down.values():
             task.cancel()
 
+    # -- parts -----------------------------------------------------------------------------------------------------
     async def _revive(self, name: str, restart: bool) -> None:
         try:
             if restart:
@@ -89,6 +183,32 @@ class Fleet:
                 await asyncio.sleep(_RETRY_S)
         finally:
             self._down.pop(name, None)
+        self._begin(name)
+
+    def _begin(self, name: str) -> None:
+        """An engine among measured ones starts slowly; where nothing was measured yet there is nothing to go by."""
+        if (typical := self._median(name)) is not None:
+            self.loads[name].begin_slowly(typical)
+        self.changed.add(name)
+        self._on_up(name)
+
+    def _assume(self, typical: Load | None) -> None:
+        """Engines that were not measured yet are taken for typical ones; told again only if that has changed much."""
+        if typical is None or _alike(typical, self._typical):
+            return
+        self._typical = typical
+        for name, load in self.loads.items():
+            if not (load.measured and load.prefills):
+                load.assume(typical)
+                self.changed.add(name)
+
+    def _median(self, without: str = "") -> Load | None:
+        """Rates of a few measured engines, which stand for all; None if there are none."""
+        measured = (load for other, load in self.loads.items() if load.measured and load.prefills and other != without)
+        some = list(islice(measured, _SAMPLE))
+        if not some:
+            return None
+        return Load(0, 0, median(load.prefill_rate for load in some), median(load.step_s for load in some))
 
     async def _answers(self, name: str) -> bool:
         try:
@@ -96,3 +216,10 @@ class Fleet:
         except (EngineDownError, EngineFailedError):
             return False
         return True
+
+
+def _alike(a: Load, b: Load | None) -> bool:
+    """Whether rates differ by less than a quarter."""
+    return b is not None and all(
+        0.8 < x / y < 1.25 for x, y in ((a.prefill_rate, b.prefill_rate), (a.step_s, b.step_s))
+    )

@@ -8,7 +8,8 @@ from typing import Any, Protocol, TypeVar
 
 from actors.engine_actor import EngineActor
 from actors.placement import Placed
-from actors.rsbcm import RSBCM, Assignment, Scored
+from actors.placer import Assignment
+from actors.rsbcm import RSBCM, Scored
 from engine.base import Engine
 from search.types import Expansion, Outcome, Score, ScoreRequest
 
@@ -32,6 +33,11 @@ class EngineHandle(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def concurrent(self) -> bool:
+        """Whether calls share a batch; else they are served one by one, and orders are gathered for the next."""
+        ...
 
     async def expand(self, orders: Sequence[Expansion], token: str) -> list[Outcome]: ...
 
@@ -94,6 +100,13 @@ class InlineEngine:
         return self._name
 
     @property
+    def concurrent(self) -> bool:
+        try:
+            return self.actor.engine.concurrent
+        except Exception:  # an engine that cannot be built says so when it is called
+            return False
+
+    @property
     def actor(self) -> EngineActor:
         if self._actor is None:
             publish = self._index.apply if self._index is not None else None
@@ -154,8 +167,7 @@ class InlineIndex:
         self.rsbcm = rsbcm
 
     async def assign(self, wave: Assignment) -> list[Placed]:
-        with self.rsbcm.lock:
-            return self.rsbcm.assign(wave)
+        return self.rsbcm.assign(wave)
 
     async def note_scores(self, scores: Sequence[Scored], driver: str = "") -> None:
         self.rsbcm.note_scores(scores, driver)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
-from collections.abc import Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Collection, Iterable
 
 from actors.placement import Branch
 
@@ -11,10 +11,11 @@ _REMEMBERED = 1 << 16
 
 
 class LocalView:
-    """The engine that last grew each prefix; the oldest entries are forgotten first."""
+    """The engine that last grew each prefix, and all engines that worked on each root; the oldest are forgotten."""
 
     def __init__(self) -> None:
         self._grown_on: OrderedDict[bytes, str] = OrderedDict()
+        self._used: OrderedDict[bytes, set[str]] = OrderedDict()
 
     def note(self, engine: str, keys: Iterable[bytes]) -> None:
         """`engine` holds the prefixes with these keys."""
@@ -24,19 +25,37 @@ class LocalView:
         while len(self._grown_on) > _REMEMBERED:
             self._grown_on.popitem(last=False)
 
+    def holders(self, key: bytes) -> Collection[str]:
+        """The engine known to hold this prefix, if there is one."""
+        engine = self._grown_on.get(key)
+        return () if engine is None else (engine,)
+
     def held(self, actor: str, branch: Branch) -> int:
         """Tokens of the longest prefix of the branch that `actor` is known to hold."""
-        ends = (end for key, end in zip(branch.keys, branch.ends, strict=True) if self._grown_on.get(key) == actor)
-        return max(ends, default=0)
+        for key, end in zip(reversed(branch.keys), reversed(branch.ends), strict=True):
+            if self._grown_on.get(key) == actor:
+                return end
+        return branch.root_length if actor in self._used.get(branch.root, ()) else 0
 
-    def holders(self, branches: Sequence[Branch]) -> list[str]:
-        """Engines known to hold something of these branches, those that hold most first."""
-        known = Counter(
-            engine for branch in branches for key in branch.keys if (engine := self._grown_on.get(key)) is not None
-        )
-        return [engine for engine, _ in known.most_common()]
+    def note_use(self, engine: str, root: bytes) -> None:
+        """`engine` is given work on paths that begin with this prompt."""
+        used = self._used.setdefault(root, set())
+        used.add(engine)
+        self._used.move_to_end(root)
+        while len(self._used) > _REMEMBERED:
+            self._used.popitem(last=False)
+
+    def used(self, root: bytes) -> Collection[str] | None:
+        """Engines that worked on paths with this prompt; None if it is not known."""
+        return self._used.get(root)
+
+    def end(self, root: bytes) -> None:
+        """Nobody works on this prompt any more."""
+        self._used.pop(root, None)
 
     def forget(self, actor: str) -> None:
-        """The engine restarts with nothing."""
+        """The engine restarts with nothing, or left."""
         for key in [key for key, engine in self._grown_on.items() if engine == actor]:
             del self._grown_on[key]
+        for used in self._used.values():
+            used.discard(actor)

@@ -1,37 +1,60 @@
 """Placement of branches on engines: a pure function of what is held, how loaded engines are, and how fast.
 
-For each branch and engine a, in seconds:
-`J = wait + recompute + decode + mu * [a not in home] * L / prefill_rate`; the lowest J wins, ties go
-to the first home.
+For each branch of L tokens and each candidate engine a, in seconds:
+`J = wait + min(recompute, transfer) + decode + mu * [a not in home(tree)] * L / prefill_rate[a]`; the lowest J wins.
+Candidates are a tree's home, confirmed holders of the last two segments, and a few drawn at random: the work of a
+decision does not grow with the number of engines. Of equals, two are drawn and the less loaded one is taken.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from random import Random
+from typing import Protocol
 
 PREFILL_RATE = 400.0
 STEP_S = 0.06
 """Speeds assumed of an engine before any is measured: a small model on one CPU core."""
 
-Held = Callable[[str, "Branch"], int]
-"""Tokens of a branch's path that an engine holds."""
+MAX_HOLDERS = 16
+MAX_HOMES = 8
+RANDOM = 4
+"""Candidates for a branch: confirmed holders and home engines at most, and engines drawn at random."""
+
+MU = 12.0
+MU_FAST_TRANSFER = 4.0
+"""Price of leaving home, in prefills of the whole path: KV left behind is missed by every later branch."""
+
+Holders = Callable[[bytes], Collection[str]]
+"""Engines confirmed to hold the prefix with this key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """One expansion to place: prefix keys and ends (tokens) at each segment, sample rows, expected new tokens a row."""
+    """One expansion to place: prefix keys and ends (tokens) at each segment, sample rows, expected new tokens a row.
+
+    avoid: engines that it must not go to, if there are others.
+    """
 
     id: str
     keys: tuple[bytes, ...]
     ends: tuple[int, ...]
     rows: int
     new_tokens: int
+    avoid: tuple[str, ...] = ()
 
     @property
     def length(self) -> int:
         return self.ends[-1] if self.ends else 0
+
+    @property
+    def root(self) -> bytes:
+        """Key of the prompt."""
+        return self.keys[0] if self.keys else b""
 
     @property
     def root_length(self) -> int:
@@ -40,17 +63,52 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What an engine has to do already, and its measured rates (tokens/s of prefill, seconds a decode step)."""
+    """What an engine has to do already, and its measured rates (tokens/s of prefill, seconds a decode step).
+
+    demand: rows that the trees which live there bring in a wave, be they outstanding or not.
+    """
 
     prefill_tokens: int = 0
     rows: int = 0
     prefill_rate: float = PREFILL_RATE
     step_s: float = STEP_S
+    demand: float = 0.0
+
+
+class Loaded(Protocol):
+    """What placement reads of an engine; see `Load`."""
+
+    @property
+    def prefill_tokens(self) -> int: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def prefill_rate(self) -> float: ...
+    @property
+    def step_s(self) -> float: ...
+    @property
+    def demand(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Speed of moving KV between engines, as measured: seconds before the first token, tokens a second."""
+
+    latency_s: float
+    tokens_per_s: float
+
+    def seconds(self, tokens: int) -> float:
+        return self.latency_s + tokens / self.tokens_per_s
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Decision for one branch with every term of its cost, in seconds."""
+    """Decision for one branch with every term of its cost, in seconds.
+
+    available: tokens of its path that some engine holds; predicted_hit: those that `actor` holds or will hold. source:
+    engine to take missing KV from where that is faster than `recompute_s`; transfer_s: seconds of that. runner_up: the
+    second best candidate, empty if there was one only, and runner_up_s its cost. candidates: how many were priced.
+    """
 
     id: str
     actor: str
@@ -59,96 +117,293 @@ class Placed:
     recompute_s: float
     decode_s: float
     away_s: float
+    available: int = 0
+    source: str = ""
+    transfer_s: float | None = None
+    runner_up: str = ""
+    runner_up_s: float = 0.0
+    candidates: int = 1
+    policy: str = ""
 
     @property
     def cost_s(self) -> float:
-        return self.wait_s + self.recompute_s + self.decode_s + self.away_s
+        moved = self.recompute_s if self.transfer_s is None else min(self.recompute_s, self.transfer_s)
+        return self.wait_s + moved + self.decode_s + self.away_s
 
 
 @dataclass(slots=True)
-class _Plan:
+class Plan:
     """What one engine will have to do once the wave so far is placed on it."""
 
     prefill_tokens: int
-    rows: int
+    rows: float
+    prefill_rate: float
+    step_s: float
     keys: set[bytes] = field(default_factory=set)
 
-    def held(self, branch: Branch, held: int) -> int:
-        """Held now, or to be held because an earlier branch of this wave goes there."""
-        planned = (end for key, end in zip(branch.keys, branch.ends, strict=True) if key in self.keys)
-        return max(held, *planned, 0)
 
+class Wave:
+    """The cluster as one wave sees it while its branches are placed, in order; each decision is load for the next.
 
-def place(
-    branches: Sequence[Branch],
-    loads: Mapping[str, Load],
-    held: Held,
-    home: Sequence[str],
-    *,
-    rows_per_engine: int,
-    mu: float = 12.0,
-) -> list[Placed]:
-    """Place a wave in order; each decision counts as load for the next."""
-    plans = {actor: _Plan(load.prefill_tokens, load.rows) for actor, load in loads.items()}
-    rank = {actor: position for position, actor in enumerate((*home, *(a for a in sorted(loads) if a not in home)))}
-    placed = []
-    for branch in branches:
-        options = [
-            _price(branch, actor, loads[actor], plan, held(actor, branch), actor in home, rows_per_engine, mu)
-            for actor, plan in plans.items()
-        ]
-        best = min(options, key=lambda p: (p.cost_s, rank[p.actor]))
-        plan = plans[best.actor]
-        plan.prefill_tokens += branch.length - best.predicted_hit
+    names: engines that may be used. loads: by name, looked up for candidates only. home: engines of the tree.
+    link: how KV can be moved, if it can. seed: decides draws.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        loads: Mapping[str, Loaded],
+        holders: Holders,
+        home: Sequence[str] = (),
+        *,
+        rows_per_engine: int,
+        mu: float = MU,
+        link: Link | None = None,
+        seed: object = 0,
+    ) -> None:
+        self.names = names
+        self.holders = holders
+        self.home = {actor: rank for rank, actor in enumerate(home)}
+        self.rows_per_engine = rows_per_engine
+        self.mu = mu
+        self.link = link
+        self.rng = Random(f"{seed}")
+        self._loads = loads
+        self._plans: dict[str, Plan] = {}
+        self._heap: list[tuple[float, int, str]] | None = None
+        self._known: dict[bytes, Collection[str]] = {}
+        self._held_of: Branch | None = None
+        self._held: list[tuple[bytes, int, Collection[str]]] = []
+
+    def plan(self, actor: str) -> Plan:
+        """What the engine has to do. Away from home the rows count that its own trees bring, too: those come back."""
+        plan = self._plans.get(actor)
+        if plan is None:
+            load = self._loads[actor]
+            away = bool(self.home) and actor not in self.home
+            rows = max(load.rows, load.demand) if away else load.rows
+            plan = self._plans[actor] = Plan(load.prefill_tokens, rows, load.prefill_rate, load.step_s)
+        return plan
+
+    def planned(self) -> Iterable[tuple[str, Plan]]:
+        """Engines that were looked at, with what they will have to do."""
+        return self._plans.items()
+
+    def knows(self, actor: str) -> bool:
+        """Whether the engine can be used."""
+        return actor in self._loads
+
+    def busy_s(self, actor: str, new_tokens: int) -> float:
+        """Seconds until `actor` has done what it has to do already, rows of `new_tokens` tokens."""
+        plan = self._plans.get(actor) or self.plan(actor)
+        return plan.prefill_tokens / plan.prefill_rate + plan.rows * new_tokens * plan.step_s / self.rows_per_engine
+
+    def allowed(self, branch: Branch) -> Sequence[str]:
+        """Engines this branch may go to; if it should avoid all of them, any."""
+        if not branch.avoid:
+            return self.names
+        return [actor for actor in self.names if actor not in branch.avoid] or self.names
+
+    def hit(self, actor: str, branch: Branch) -> int:
+        """Tokens of the branch that `actor` holds, or will hold because an earlier branch of the wave goes there."""
+        planned = self.plan(actor).keys
+        for key, end, held in self.held(branch):
+            if actor in held or key in planned:
+                return end
+        return 0
+
+    def held(self, branch: Branch) -> list[tuple[bytes, int, Collection[str]]]:
+        """(key, end, holders) of each segment, the last one first; looked up once a branch."""
+        if self._held_of is not branch:
+            known, held = self._known, []
+            for key, end in zip(reversed(branch.keys), reversed(branch.ends), strict=True):
+                found = known.get(key)
+                if found is None:
+                    found = known[key] = self.holders(key)
+                held.append((key, end, found))
+            self._held, self._held_of = held, branch
+        return self._held
+
+    def recent(self, branch: Branch) -> list[str]:
+        """Confirmed holders of the last two segments, at most `MAX_HOLDERS`; the root counts for nobody."""
+        found: dict[str, None] = {}
+        for _, _, held in self.held(branch)[:2][: len(branch.keys) - 1]:
+            found.update((actor, None) for actor in sorted(held) if actor in self._loads)
+        return list(found)[:MAX_HOLDERS]
+
+    def costs_s(self, branch: Branch, among: Sequence[str]) -> list[float]:
+        """J of each engine, without its terms: the inner loop of placement (`price` is the same in parts)."""
+        plans, home, held = self._plans, self.home, self.held(branch)
+        length, root, new_tokens = branch.length, branch.root_length, branch.new_tokens
+        rows_s = new_tokens / self.rows_per_engine
+        away = self.mu * length if home else 0.0
+        costs = []
+        for actor in among:
+            plan = plans.get(actor) or self.plan(actor)
+            hit = 0
+            for key, end, holders in held:
+                if actor in holders or key in plan.keys:
+                    hit = end
+                    break
+            at_home = actor in home
+            missing = length - max(hit, root) if at_home else length - hit
+            moved_s = missing / plan.prefill_rate
+            if self.link is not None:
+                moved_s = self._transfer(branch, actor, hit, missing)[1] or moved_s
+            work = plan.prefill_tokens if at_home else plan.prefill_tokens + away
+            costs.append(work / plan.prefill_rate + moved_s + (plan.rows * rows_s + new_tokens) * plan.step_s)
+        return costs
+
+    def available(self, branch: Branch) -> int:
+        """Tokens of the branch's path that some engine holds."""
+        return next((end for _, end, held in self.held(branch) if held), 0)
+
+    def price(
+        self,
+        branch: Branch,
+        actor: str,
+        policy: str,
+        runner_up: str = "",
+        runner_up_s: float = 0.0,
+        candidates: int = 1,
+    ) -> Placed:
+        """Every term of J. The root prefix goes to every home engine anyway and is left out of the comparison."""
+        plan = self.plan(actor)
+        hit = self.hit(actor, branch)
+        at_home = actor in self.home
+        missing = branch.length - (max(hit, branch.root_length) if at_home else hit)
+        source, transfer_s = self._transfer(branch, actor, hit, missing)
+        return Placed(
+            id=branch.id,
+            actor=actor,
+            predicted_hit=hit,
+            wait_s=self.busy_s(actor, branch.new_tokens),
+            recompute_s=missing / plan.prefill_rate,
+            decode_s=branch.new_tokens * plan.step_s,
+            away_s=0.0 if at_home or not self.home else self.mu * branch.length / plan.prefill_rate,
+            available=max(self.available(branch), hit),
+            source=source,
+            transfer_s=transfer_s,
+            runner_up=runner_up,
+            runner_up_s=runner_up_s,
+            candidates=candidates,
+            policy=policy,
+        )
+
+    def book(self, branch: Branch, placed: Placed) -> None:
+        """The branch goes there: load and prefixes of that engine as the next branches see them."""
+        plan = self.plan(placed.actor)
+        plan.prefill_tokens += branch.length - placed.predicted_hit
         plan.rows += branch.rows
         plan.keys.update(branch.keys)
-        placed.append(best)
-    return placed
+
+    def lightest(self, new_tokens: int, count: int) -> list[str]:
+        """The `count` home engines with least to do; kept in a heap, so that a large home costs no more."""
+        if self._heap is None:
+            self._heap = [(self.busy_s(actor, new_tokens), rank, actor) for actor, rank in self.home.items()]
+            heapq.heapify(self._heap)
+        heap = self._heap
+        found: list[tuple[float, int, str]] = []
+        while heap and len(found) < count:
+            busy_s, rank, actor = heap[0]
+            now_s = self.busy_s(actor, new_tokens)
+            if now_s > busy_s:
+                heapq.heapreplace(heap, (now_s, rank, actor))
+            else:
+                found.append(heapq.heappop(heap))
+        for entry in found:
+            heapq.heappush(heap, entry)
+        return [actor for _, _, actor in found]
+
+    def _transfer(self, branch: Branch, actor: str, hit: int, missing: int) -> tuple[str, float | None]:
+        """Who could send what is missing, and the seconds of that and of recomputing the rest; "" if nobody faster."""
+        if self.link is None or missing <= 0:
+            return "", None
+        for _, end, held in self.held(branch):
+            if end <= hit:
+                break
+            if held:
+                rest_s = (branch.length - end) / self.plan(actor).prefill_rate
+                seconds = self.link.seconds(end - hit) + rest_s
+                faster = seconds < missing / self.plan(actor).prefill_rate
+                return (min(held), seconds) if faster else ("", None)
+        return "", None
+
+
+def candidates(wave: Wave, branch: Branch) -> list[str]:
+    """Home (of a large one the lightest), holders of the last two segments, and `RANDOM` engines drawn at random."""
+    if len(wave.home) > MAX_HOMES:
+        chosen = dict.fromkeys(wave.lightest(branch.new_tokens, 2))
+    else:
+        chosen = dict.fromkeys(wave.home)
+    chosen.update(dict.fromkeys(wave.recent(branch)))
+    names, rng = wave.names, wave.rng
+    for _ in range(RANDOM):
+        chosen[names[int(rng.random() * len(names))]] = None
+    if branch.avoid:
+        allowed = [actor for actor in chosen if actor not in branch.avoid]
+        return allowed or [wave.allowed(branch)[0]]
+    return list(chosen)
+
+
+def cheapest(wave: Wave, branch: Branch, among: Sequence[str], policy: str = "") -> Placed:
+    """The candidate with the lowest J; of equals two are drawn and the one with fewer rows is taken."""
+    costs = wave.costs_s(branch, among)
+    least = min(costs)
+    best = [actor for actor, cost_s in zip(among, costs, strict=True) if cost_s <= least + 1e-9]
+    drawn = best if len(best) <= 2 else wave.rng.sample(best, 2)
+    last = len(wave.home)
+    actor = min(drawn, key=lambda a: (wave.plan(a).rows, wave.home.get(a, last), a))
+    others = [(cost_s, other) for cost_s, other in zip(costs, among, strict=True) if other != actor]
+    runner_up_s, runner_up = min(others, default=(0.0, ""))
+    return wave.price(branch, actor, policy, runner_up, runner_up_s, len(among))
+
+
+def place(wave: Wave, branches: Sequence[Branch], policy: str = "rsbcm") -> list[Placed]:
+    """Place a wave in order."""
+    decisions = []
+    for branch in branches:
+        placed = cheapest(wave, branch, candidates(wave, branch), policy)
+        wave.book(branch, placed)
+        decisions.append(placed)
+    return decisions
 
 
 def home(
-    rows: int,
-    loads: Mapping[str, Load],
-    rows_per_engine: int,
-    previous: Sequence[str] = (),
-    trees: Mapping[str, int] | None = None,
+    size: int,
+    previous: Sequence[str],
+    lightest: Iterable[str],
+    busy_s: Callable[[str], float],
+    margin_s: float,
 ) -> tuple[str, ...]:
-    """Engines a tree lives on: the ceil(ready rows / rows_per_engine) least loaded; former ones stay while needed.
+    """Engines a tree lives on: former ones, then the least loaded.
 
-    trees: how many trees live on each engine already (one that comes first there counts twice); it decides between
-    equal loads.
+    previous: those it lives on, the most useful first. lightest: engines by growing load, read as far as needed. A
+    former one gives way only to an engine that has `margin_s` less to do (hysteresis).
     """
-    size = min(max(math.ceil(rows / rows_per_engine), 1), len(loads))
-    kept = [actor for actor in previous if actor in loads][:size]
-    trees = trees or {}
+    kept = list(previous[:size])
+    others = iter(actor for actor in lightest if actor not in previous[:size])
+    added = list(islice(others, size - len(kept)))
+    for at in sorted(range(len(kept)), key=lambda at: -busy_s(kept[at])):
+        other = next(others, None)
+        if other is None or busy_s(kept[at]) - busy_s(other) <= margin_s:
+            break
+        kept[at] = other
+    return (*kept, *added)
 
-    def busyness(actor: str) -> tuple[int, int, int, str]:
-        return (loads[actor].rows, loads[actor].prefill_tokens, trees.get(actor, 0), actor)
 
-    others = sorted((actor for actor in loads if actor not in kept), key=busyness)
-    return (*kept, *others[: size - len(kept)])
+def home_size(rows: int, rows_per_engine: int, engines: int) -> int:
+    """ceil(ready rows / rows that fill an engine), at least one, at most all."""
+    return min(max(math.ceil(rows / rows_per_engine), 1), engines)
 
 
-def _price(
-    branch: Branch,
-    actor: str,
-    load: Load,
-    plan: _Plan,
-    held: int,
-    at_home: bool,
-    rows_per_engine: int,
-    mu: float,
-) -> Placed:
-    """Terms of J. The root prefix goes to every home engine anyway and is left out of the comparison there."""
-    hit = plan.held(branch, held)
-    counted = max(hit, branch.root_length) if at_home else hit
-    fullness = max((plan.rows + branch.rows) / rows_per_engine, 1.0)
-    return Placed(
-        id=branch.id,
-        actor=actor,
-        predicted_hit=hit,
-        wait_s=plan.prefill_tokens / load.prefill_rate,
-        recompute_s=(branch.length - counted) / load.prefill_rate,
-        decode_s=branch.new_tokens * load.step_s * fullness,
-        away_s=0.0 if at_home else mu * branch.length / load.prefill_rate,
-    )
+def by_usefulness(previous: Sequence[str], branches: Sequence[Branch], holders: Holders) -> list[str]:
+    """`previous`, those first that hold the ends of most branches."""
+    counts = dict.fromkeys(previous, 0)
+    for branch in branches:
+        held = holders(branch.keys[-1]) if branch.keys else ()
+        fewer, others = (counts, held) if len(counts) < len(held) else (held, counts)
+        for actor in fewer:
+            if actor in others:
+                counts[actor] += 1
+    return sorted(previous, key=lambda actor: -counts[actor])

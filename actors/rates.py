@@ -1,4 +1,4 @@
-"""Measured speeds of engines: exponentially weighted averages of prefill tokens/s and seconds a decode step."""
+"""What one engine has outstanding, how fast it is, and how much it may be given: averages, credits, deadlines."""
 
 from __future__ import annotations
 
@@ -9,27 +9,108 @@ from actors.placement import PREFILL_RATE, STEP_S, Load
 from search.types import Outcome
 
 _WEIGHT = 0.3
+_FIRST = 0.25
+"""Share of its rows that a new engine is given until it was measured; doubled by every call that succeeds."""
+
+_TRUSTED = 4
+"""Calls after which measured rates may decide what is late."""
+
+HEDGE_FACTOR = 3.0
+HEDGE_LEAST_S = 1.0
+"""A call is a straggler once it takes so many times what calls of its size take, and no less than so many seconds."""
+
+HANG_FACTOR = 20.0
+HANG_LEAST_S = 60.0
+"""A call counts as hung once it takes so many times what the longest call of its size could take."""
 
 
 @dataclass(slots=True)
 class EngineLoad:
-    """What one engine has outstanding, and how fast it was so far."""
+    """prefill_tokens, rows: orders planned for the engine or sent to it; sent_rows, calls: those sent.
+
+    measured, prefills: calls whose decoding and whose prefill taught something. slowness: seconds that calls take, in
+    multiples of what the rates say. call_s: seconds of a call on average. window: share of its rows it may be given.
+    """
 
     prefill_tokens: int = 0
     rows: int = 0
     prefill_rate: float = PREFILL_RATE
     step_s: float = STEP_S
+    sent_rows: int = 0
+    calls: int = 0
+    measured: int = 0
+    prefills: int = 0
+    slowness: float = 1.0
+    window: float = 1.0
+    call_s: float = 0.0
+    calls_back: int = 0
 
     def view(self) -> Load:
         return Load(self.prefill_tokens, self.rows, self.prefill_rate, self.step_s)
 
-    def learn(self, outcomes: Sequence[Outcome]) -> None:
-        """Update rates from one call's outcomes; what took no measurable time teaches nothing."""
+    # -- credits ---------------------------------------------------------------------------------------------------
+    def room(self, batch_rows: int, concurrent: bool) -> int:
+        """Rows that may be sent now. An engine whose calls share a batch gets a few more than it can decode, so that a
+        row that ends has a successor; one that serves call after call gets the next call when the last one is back."""
+        if not concurrent:
+            return 0 if self.calls else max(int(batch_rows * self.window), 1)
+        return int((batch_rows + max(2, batch_rows // 8)) * self.window) - self.sent_rows
+
+    def begin_slowly(self, typical: Load) -> None:
+        """A new engine among measured ones: assume their speed, and give it little until it was measured."""
+        self.measured = self.prefills = 0
+        self.assume(typical)
+        self.window = _FIRST
+
+    def assume(self, typical: Load) -> None:
+        """Take rates of others for what was not measured here."""
+        if not self.prefills:
+            self.prefill_rate = typical.prefill_rate
+        if not self.measured:
+            self.step_s = typical.step_s
+
+    # -- rates -----------------------------------------------------------------------------------------------------
+    def learn(self, outcomes: Sequence[Outcome], call_s: float = 0.0, fullness: float = 1.0) -> None:
+        """Update rates from one call's outcomes; what took no measurable time teaches nothing.
+
+        call_s: seconds until the call came back. Decoding in a batch that others share takes all of them. fullness:
+        rows that were sent, in multiples of what the engine decodes at once; a step is that of one batch.
+        """
+        self.window = min(self.window * 2, 1.0)
+        self.call_s += _weight(self.calls_back) * (call_s - self.call_s)
+        self.calls_back += 1
         prefilled = sum(o.cost.prefilled for o in outcomes)
-        seconds = sum(o.cost.seconds.get("prefill", 0.0) for o in outcomes)
-        if prefilled >= 16 and seconds > 1e-4:
-            self.prefill_rate += _WEIGHT * (prefilled / seconds - self.prefill_rate)
+        prefill_s = sum(o.cost.seconds.get("prefill", 0.0) for o in outcomes)
+        if prefilled >= 16 and prefill_s > 1e-4:
+            self.prefill_rate += _weight(self.prefills) * (prefilled / prefill_s - self.prefill_rate)
+            self.prefills += 1
         steps = max((len(s.token_ids) for o in outcomes for s in o.samples), default=0)
-        seconds = sum(o.cost.seconds.get("decode", 0.0) for o in outcomes)
-        if steps >= 4 and seconds > 1e-4:
-            self.step_s += _WEIGHT * (seconds / steps - self.step_s)
+        decode_s = sum(o.cost.seconds.get("decode", 0.0) for o in outcomes)
+        if steps >= 4 and decode_s > 1e-4:
+            step_s = max(decode_s, call_s - prefill_s) / (steps * max(fullness, 1.0))
+            self.step_s += _weight(self.measured) * (step_s - self.step_s)
+            self.measured += 1
+            expected_s = self.expected_s(prefilled, steps)
+            self.slowness += _WEIGHT * (max(call_s / expected_s, 1.0) - self.slowness)
+
+    def expected_s(self, prefill_tokens: int, steps: int) -> float:
+        """Seconds of a call by the rates."""
+        return prefill_tokens / self.prefill_rate + steps * self.step_s
+
+    # -- deadlines -------------------------------------------------------------------------------------------------
+    def late_s(self, prefill_tokens: int, steps: int) -> float | None:
+        """Seconds after which a call is a straggler; None while too little was measured to say."""
+        if self.measured < _TRUSTED:
+            return None
+        return max(HEDGE_FACTOR * self.slowness * self.expected_s(prefill_tokens, steps), HEDGE_LEAST_S)
+
+    def limit_s(self, prefill_tokens: int, steps: int, most_s: float) -> float:
+        """Seconds after which a call counts as hung, at most `most_s`."""
+        if self.measured < _TRUSTED:
+            return most_s
+        return min(max(HANG_FACTOR * self.slowness * self.expected_s(prefill_tokens, steps), HANG_LEAST_S), most_s)
+
+
+def _weight(measured: int) -> float:
+    """The first measurement replaces what was assumed."""
+    return _WEIGHT if measured else 1.0

@@ -16,8 +16,9 @@ from actors.engine_actor import EngineActor
 from actors.handles import EngineDownError, EngineFailedError, EngineHandle, IndexDownError
 from actors.messages import Reply
 from actors.placement import Placed
+from actors.placer import Assignment
 from actors.reward import RewardActor, RewardSpec
-from actors.rsbcm import RSBCM, Assignment, Scored
+from actors.rsbcm import RSBCM, Scored
 from actors.spec import EngineSpec
 from engine.solution import RewardQuery, Rewards
 from search.types import Expansion, Outcome, Score, ScoreRequest
@@ -107,7 +108,7 @@ def start_engine(
     groups = {"work": _CALLS, "ctl": 2, "move": 2}
     remote = decorate(concurrency_groups=groups, enable_tensor_transport=direct)(_RemoteEngine)
     options = {"num_cpus": num_cpus, "num_gpus": num_gpus, "max_restarts": -1, "max_task_retries": 0}
-    return RayEngine(name, remote.options(**options).remote(name, spec, index.name))
+    return RayEngine(name, remote.options(**options).remote(name, spec, index.name), spec.concurrent)
 
 
 def start_reward(name: str, spec: RewardSpec, num_cpus: float, num_gpus: float) -> RayReward:
@@ -157,6 +158,10 @@ class RayReward(_RayActor):
 
 class RayEngine(_RayActor):
     """Handle of an engine actor."""
+
+    def __init__(self, name: str, actor: Any, concurrent: bool) -> None:
+        super().__init__(name, actor)
+        self.concurrent = concurrent
 
     async def expand(self, orders: Sequence[Expansion], token: str) -> list[Outcome]:
         return await _engine_call(self.actor.expand.remote(list(orders), token))

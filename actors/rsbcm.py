@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -16,31 +14,18 @@ from actors.block_index import RENEWAL_S, BlockIndex, Holder
 from actors.claims import Claims, Scored
 from actors.eviction_proposals import HIGH_WATER, propose
 from actors.messages import KEY_BYTES, Ack, BadMessageError, Reply, keys_of, name_of
-from actors.placement import Branch, Load, Placed, home, place
+from actors.placement import Placed
+from actors.placer import Assignment, Placer
 
 __all__ = ["RSBCM", "Assignment", "Scored"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_TREES = 4096
 _NEAR = 0.75
 """Cosine of sketches from which a root counts as near: two problems in one template stay below it."""
 _SHARE = 20
 """Looking for proposals may take one part in so many of the actor's time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """One wave of one tree to place. signature: the sketch of its prompt, empty where near roots are of no use.
-    driver: who asks."""
-
-    tree: str
-    branches: tuple[Branch, ...]
-    loads: Mapping[str, Load]
-    rows_per_engine: int
-    signature: bytes = b""
-    driver: str = ""
 
 
 def _entry(method: Callable[Concatenate[RSBCM, P], R]) -> Callable[Concatenate[RSBCM, P], R | None]:
@@ -69,12 +54,10 @@ class RSBCM:
         self.lock = threading.RLock()
         self.index = BlockIndex(clock, lease_s)
         self.claims = Claims(clock)
-        self._homes: OrderedDict[str, tuple[str, ...]] = OrderedDict()
+        self.placer = Placer(lambda key: self.index.holders(key), self._near, clock)
         self._propose_s = clock()
         self._counts = {
             "batches": 0,
-            "waves": 0,
-            "branches": 0,
             "bad_messages": 0,
             "semantic_home": 0,
             "proposed": 0,
@@ -131,51 +114,36 @@ class RSBCM:
 
     @_entry
     def end_tree(self, tree: str, driver: str = "") -> None:
-        self._homes.pop(name_of(tree), None)
-        self.claims.end_tree(name_of(driver), tree)
+        self.claims.end_tree(name_of(driver), name_of(tree))
+        self.placer.end_tree(tree)
 
     # -- placement ---------------------------------------------------------------------------------------------------
     def assign(self, wave: Assignment) -> list[Placed]:
-        """Engine and predicted hit for every branch of the wave, with the terms of the decision. The wave's paths are
-        pinned for its driver: nobody is asked to drop what lies on them until it is pruned or the tree ends."""
-        self._pin(wave)
-        rows = sum(branch.rows for branch in wave.branches)
-        previous = self._homes.pop(wave.tree, None) or self._near(wave)
-        trees = Counter(actor for homes in self._homes.values() for actor in (*homes, *homes[:1]))
-        homes = home(rows, wave.loads, wave.rows_per_engine, previous, trees)
-        self._homes[wave.tree] = homes
-        while len(self._homes) > _TREES:
-            self._homes.popitem(last=False)
-        self._counts["waves"] += 1
-        self._counts["branches"] += len(wave.branches)
-        return place(
-            wave.branches,
-            wave.loads,
-            lambda actor, branch: self.index.held(actor, branch.keys, branch.ends),
-            homes,
-            rows_per_engine=wave.rows_per_engine,
-        )
+        """Engine, predicted hit and every term of the decision for each branch of the wave, in order. The wave's paths
+        are pinned for its driver: nobody is asked to drop what lies on them until it is pruned or the tree ends.
+
+        No decision at all: this index does not know the driver's engines (it was restarted); send `loads` whole.
+        """
+        with self.lock:
+            self._pin(wave)
+            return self.placer.assign(wave)
 
     @_entry
     def _pin(self, wave: Assignment) -> None:
         keys = {key for branch in wave.branches for key in branch.keys}
         self.claims.pin(name_of(wave.driver), name_of(wave.tree), keys)
 
-    def _near(self, wave: Assignment) -> tuple[str, ...]:
-        """Where a new tree's home should be: an engine with a near root that is not busier than a whole engine's rows
-        more than the least busy one. It counts as `semantic_home`, never as a hit."""
-        if not wave.signature:
-            return ()
-        least = min(load.rows for load in wave.loads.values())
-        free = [actor for actor, load in wave.loads.items() if load.rows < least + wave.rows_per_engine]
+    def _near(self, wave: Assignment, free: Sequence[str]) -> str | None:
+        """Where a new tree's home should be: an engine with a near root, of those that are not busy. It counts as
+        `semantic_home`, never as a hit."""
         found = self.index.nearest(wave.signature, free, _NEAR)
         self._counts["semantic_home"] += found is not None
-        return () if found is None else (found,)
+        return found
 
     # -- books -------------------------------------------------------------------------------------------------------
     def stats(self) -> dict[str, Any]:
         with self.lock:
-            return {**self.index.stats(), **self.claims.stats(), **self._counts, "trees": len(self._homes)}
+            return {**self.index.stats(), **self.claims.stats(), **self.placer.stats(), **self._counts}
 
     def check_integrity(self) -> None:
         """Raise RuntimeError if the books do not balance."""

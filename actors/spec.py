@@ -80,6 +80,13 @@ class EngineSpec:
         return _SIMULATED if self.model == SIMULATED else _LOCAL
 
     @property
+    def concurrent(self) -> bool:
+        """Whether calls to the engine share a batch (`engine.base.Engine`)."""
+        if self.factory is not None:
+            return self._example.concurrent
+        return self.model != SIMULATED
+
+    @property
     def kv_bytes_per_token(self) -> int | None:
         """Bytes of KV a token takes on an engine, at most; None where nothing tells."""
         if self.factory is not None or self.model == SIMULATED:

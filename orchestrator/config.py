@@ -12,6 +12,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from actors.policies import registry
 from actors.reward import RewardSpec
 from actors.spec import EngineSpec
 from engine.asks.options import Asks
@@ -32,7 +33,8 @@ class Config(BaseModel):
     kv_budget_bytes: most bytes of KV on an engine's device, None is unbounded, 0 keeps nothing between calls; eviction:
     what goes first when they are short (`engine.eviction`); host_budget_bytes: evicted KV kept in host memory, None is
     a quarter of what is free there, and nothing for CPU engines. attention: how it is computed (`engine.attention`).
-    rows_per_engine: sample rows that fill an engine, None takes 2 on CPUs and 16 on GPUs. concurrency: problems
+    rows_per_engine: sample rows that fill an engine, None takes 2 on CPUs and 16 on GPUs. placement: policy that
+    chooses an engine for each branch (`actors.policies`). concurrency: problems
     searched at once. capacity: orders one strategy may have in flight. verifier: who scores nodes, for strategies
     that ask; verifier_command: of "command" (`search.verifiers.command`); verifier_timeout_s: of "command" and reward
     models, None takes 10 and 120. reward_*, step_separator: the model of "prm" and "orm" (`actors.reward.RewardSpec`);
@@ -64,6 +66,7 @@ class Config(BaseModel):
     attention: Literal["auto", "reference", "native", "cpu", "cuda"] = "auto"
     max_rows: int = Field(64, ge=1)
     rows_per_engine: int | None = Field(None, ge=1)
+    placement: str = registry.DEFAULT
     simulated: dict[str, Any] = Field(default_factory=dict)
     temperature: float = Field(0.8, ge=0)
     top_p: float = Field(0.95, gt=0, le=1)
@@ -111,6 +114,11 @@ class Config(BaseModel):
     def _off_in_yaml(cls, value: object) -> object:
         """YAML reads a bare `off` as false."""
         return "off" if value is False else value
+
+    @field_validator("placement")
+    @classmethod
+    def _known_policy(cls, value: str) -> str:
+        return registry.check(value)
 
     @classmethod
     def create(cls, **values: Any) -> Config:

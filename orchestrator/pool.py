@@ -47,7 +47,9 @@ def start_pool(
     options = PoolOptions(
         attempts=config.attempts,
         rows_per_engine=config.rows_per_engine or (16 if gpus else 2),
+        batch_rows=config.max_rows,
         call_timeout_s=config.call_timeout_s,
+        placement=config.placement,
         near_roots=bool(spec.asks.tiers),
     )
     return Dispatcher(engines, index, codec, spec.fingerprint, spec.capabilities, options, on_failure), close

@@ -83,6 +83,7 @@ class SearchResult:
                 "wasted": self.wasted,
                 "saved": cost.saved,
                 "reused": dict(cost.reused),
+                "available_hit": cost.available_hit,
                 "predicted_hit": cost.predicted_hit,
                 "actual_hit": cost.actual_hit,
             },

@@ -118,6 +118,9 @@ class Expansion:
 class Cost:
     """Tokens and seconds of one call or a sum of calls; `reused` counts row tokens by RKSC tier.
 
+    Of a path's tokens: available_hit, those that some engine held when the order was placed; predicted_hit, those that
+    the engine it was placed on held by then or would hold; actual_hit, those that it held when it began.
+
     layer_rows: layers that were run to read questions, each row counting; full passes take `layer_rows_full`. exits:
     questions whose reading ended early. saved: tokens that samples called back in flight could still have generated at
     most, their limits less what they had.
@@ -129,6 +132,7 @@ class Cost:
     reused: Mapping[str, int] = field(default_factory=dict)
     predicted_hit: int = 0
     actual_hit: int = 0
+    available_hit: int = 0
     seconds: Mapping[str, float] = field(default_factory=dict)
     exits: int = 0
     layer_rows: int = 0
@@ -143,6 +147,7 @@ class Cost:
             _merged(self.reused, other.reused),
             self.predicted_hit + other.predicted_hit,
             self.actual_hit + other.actual_hit,
+            self.available_hit + other.available_hit,
             _merged(self.seconds, other.seconds),
             self.exits + other.exits,
             self.layer_rows + other.layer_rows,

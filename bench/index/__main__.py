@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.environment import environment
-from bench.index import ingest
+from bench.index import assign, ingest
 
 SAVED = Path(__file__).parents[1] / "results" / "index.json"
 
@@ -19,8 +19,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """0: every figure that is required was reached; 1: not; 2: usage."""
     options = parse(arguments)
     before = environment()
-    rows = ingest.measure(options.entries, options.batch, options.rounds, _tell)
-    lines = [ingest.line(row) for row in rows]
+    taken = ingest.measure(options.entries, options.batch, options.rounds, _tell)
+    placed = assign.measure(options.waves, _tell)
+    rows = [*taken, *placed]
+    lines = [*map(ingest.line, taken), *map(assign.line, placed)]
     print("\n".join(lines))
     config = {**before, "load_average_after": list(os.getloadavg())}
     result = {"rows": rows, "config": config}
@@ -36,10 +38,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--entries", type=int, default=1 << 20, help="changes in a round of `ingest`")
     parser.add_argument("--batch", type=int, default=1024, help="changes in a message")
     parser.add_argument("--rounds", type=int, default=5, help="timed rounds, after one to warm up")
+    parser.add_argument("--waves", type=int, default=30, help="waves placed, after one to warm up")
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
     parser.add_argument("--save", action="store_true", help=f"write {SAVED.parent.name}/{SAVED.name}")
     options = parser.parse_args(arguments)
-    if options.batch < 4 or options.entries < options.batch or options.rounds < 1:
+    if options.batch < 4 or options.entries < options.batch or min(options.rounds, options.waves) < 1:
         parser.error("batches have at least 4 changes, rounds at least one batch, and there is at least one round")
     return options
 

@@ -34,6 +34,7 @@ _FREE = frozenset(
         "eviction",
         "max_rows",
         "rows_per_engine",
+        "placement",
         "concurrency",
         "attempts",
         "verifier_gpus",

@@ -9,7 +9,7 @@ from engine.simulated import SimulatedEngine
 from engine.tokenizer import ByteCodec
 from search.types import Expansion, Sampling, ScoreRequest
 
-QUICK = PoolOptions(attempts=3, rows_per_engine=2, call_timeout_s=0.05, patience_s=0.2)
+QUICK = PoolOptions(attempts=3, rows_per_engine=2, batch_rows=16, call_timeout_s=0.05, patience_s=0.2)
 
 
 class Shaky(InlineEngine):
@@ -61,7 +61,7 @@ class DeafIndex(InlineIndex):
     async def _down(self, *_):
         raise IndexDownError("no answer")
 
-    assign = note_scores = forget = end_tree = stats = _down
+    assign = note_scores = unpin = renew = restore = forget = end_tree = stats = _down
 
 
 def pool_of(*engines, index=None, options=QUICK, failures=None):

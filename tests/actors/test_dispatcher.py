@@ -34,7 +34,7 @@ def test_an_engine_that_dies_once_loses_nothing_and_comes_back():
         pool = pool_of(a, b, failures=failures)
         found = await pool.expand(wave)
         assert texts(found) == expected
-        assert {outcome.engine for outcome in found} == {"b"}
+        assert "b" in {outcome.engine for outcome in found}
         assert all(outcome.error is None for outcome in found)
         await asyncio.sleep(0)
         assert pool.fleet.up() == ["a", "b"] and a.readies == 1
@@ -160,7 +160,7 @@ def test_scores_reach_the_index_and_every_engine_that_is_up_without_waiting():
         context = wave[0].context
         await pool.note_scores([(context, 0.6, 1)])
         await asyncio.sleep(0)
-        key = pool._keys(context)[-1]
+        key = pool.keys.of(context)[-1]
         assert pool.index.rsbcm.claims.omega(key) == 0.3
         for engine in (a, b):
             assert engine.actor.engine.tree.scores.get(key) == 0.3

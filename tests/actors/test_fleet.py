@@ -50,7 +50,8 @@ def test_all_engines_down_is_an_error_and_no_hang(what):
     else:
         found = asyncio.run(pool.score([request(i) for i in range(3)]))
         assert [score.p_yes for score in found] == [None] * 3
-    assert [item.error for item in found] == ["the actor died"] * 3
+    assert {item.error for item in found} <= {"the actor died", "no engine answers"}
+    assert found[0].error == "the actor died"
     assert time.monotonic() - began < 2.0
 
 

@@ -1,10 +1,23 @@
-"""Placement: hand-computed costs, and why the longest match alone is never enough."""
+"""Placement: hand-computed costs, candidates, homes, and why the longest match alone is never enough."""
+
+from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.placement import Branch, Load, home, place
+from actors.placement import (
+    MAX_HOLDERS,
+    Branch,
+    Link,
+    Load,
+    Wave,
+    by_usefulness,
+    candidates,
+    home,
+    home_size,
+    place,
+)
 from actors.rates import EngineLoad
 from search.types import Cost, Outcome, Sample
 
@@ -12,61 +25,92 @@ RATE = 100.0
 STEP = 0.1
 
 
-def load(prefill_tokens=0, rows=0, rate=RATE, step=STEP):
-    return Load(prefill_tokens, rows, rate, step)
+def load(prefill_tokens=0, rows=0, rate=RATE, step=STEP, demand=0.0):
+    return Load(prefill_tokens, rows, rate, step, demand)
 
 
-def branch(name="b", keys=("root", "leaf"), ends=(50, 90), rows=2, new_tokens=20):
-    return Branch(name, tuple(key.encode() for key in keys), ends, rows, new_tokens)
+def branch(name="b", keys=("root", "leaf"), ends=(50, 90), rows=2, new_tokens=20, avoid=()):
+    return Branch(name, tuple(key.encode() for key in keys), ends, rows, new_tokens, avoid)
 
 
 def holds(**held):
-    return lambda actor, _: held.get(actor, 0)
+    """Engines by the key they hold: `leaf="ab"`."""
+    return lambda key: frozenset(held.get(key.decode(), ""))
 
 
-def put(branches, loads, held=None, homes=("a",), rows_per_engine=2, mu=12.0):
-    return place(branches, loads, held or holds(), homes, rows_per_engine=rows_per_engine, mu=mu)
+def wave(loads, held=None, homes=("a",), rows_per_engine=2, **more):
+    return Wave(sorted(loads), loads, held or holds(), homes, rows_per_engine=rows_per_engine, **more)
+
+
+def put(branches, loads, held=None, homes=("a",), **more):
+    return place(wave(loads, held, homes, **more), branches)
 
 
 def test_every_term_of_the_cost():
     loads = {"a": load(prefill_tokens=30, rows=2), "b": load()}
-    (placed,) = put([branch()], loads, holds(a=90), homes=("a",))
-    assert placed.actor == "a" and placed.predicted_hit == 90
-    assert placed.wait_s == pytest.approx(30 / 100)
+    (placed,) = put([branch()], loads, holds(leaf="a"), homes=("a",))
+    assert placed.actor == "a" and placed.predicted_hit == placed.available == 90
+    assert placed.wait_s == pytest.approx(30 / 100 + 2 / 2 * 20 * 0.1)
     assert placed.recompute_s == 0
-    assert placed.decode_s == pytest.approx(20 * 0.1 * (2 + 2) / 2)
+    assert placed.decode_s == pytest.approx(20 * 0.1)
     assert placed.away_s == 0
     assert placed.cost_s == pytest.approx(4.3)
+    assert (placed.runner_up, placed.runner_up_s) == ("b", pytest.approx(0.9 + 2.0 + 12 * 0.9))
+    assert placed.candidates == 2 and placed.policy == "rsbcm"
     (placed,) = put([branch()], loads, homes=("b",))
     assert (placed.actor, placed.predicted_hit) == ("b", 0)
     assert placed.recompute_s == pytest.approx((90 - 50) / 100)
     assert placed.cost_s == pytest.approx(0.4 + 2.0)
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 500), st.integers(0, 40), st.floats(50, 500), st.floats(0.01, 1)), min_size=2),
+    st.sets(st.sampled_from("abcdefgh"), max_size=4),
+    st.sets(st.sampled_from("abcdefgh"), max_size=4),
+    st.sampled_from([None, Link(0.01, 300.0), Link(1.0, 1e6)]),
+)
+def test_the_chosen_engine_is_the_cheapest_by_the_terms_that_are_kept(shape, roots, leaves, link):
+    loads = {name: load(*numbers) for name, numbers in zip("abcdefgh", shape, strict=False)}
+    one = wave(loads, holds(root="".join(roots), leaf="".join(leaves)), homes=("a", "b"), link=link)
+    asked = branch()
+    among = candidates(one, asked)
+    (placed,) = place(wave(loads, one.holders, homes=("a", "b"), link=link), [asked])
+    costs = {actor: one.price(asked, actor, "").cost_s for actor in among}
+    assert placed.cost_s == pytest.approx(min(costs.values()))
+    assert [one.price(asked, actor, "").cost_s for actor in among] == pytest.approx(one.costs_s(asked, among))
+
+
 def test_away_from_home_costs_mu_times_the_prefill():
     loads = {"a": load(rows=100), "b": load()}
-    (placed,) = put([branch()], loads, holds(a=90), homes=("a",), mu=3.0)
+    (placed,) = put([branch()], loads, holds(leaf="a"), homes=("a",), mu=3.0)
     assert placed.actor == "b"
     assert placed.recompute_s == pytest.approx(90 / 100)
     assert placed.away_s == pytest.approx(3.0 * 90 / 100)
+
+
+def test_away_from_home_the_trees_that_live_there_count():
+    loads = {"a": load(rows=20), "b": load(demand=20.0), "c": load(demand=2.0)}
+    assert put([branch()], loads, homes=("a",), mu=1.0)[0].actor == "c"
+    (home_again,) = put([branch()], {"a": load(rows=20), "b": load(demand=20.0)}, homes=("a",), mu=1.0)
+    assert home_again.actor == "a"
 
 
 @pytest.mark.parametrize(("rows", "winner"), [(0, "a"), (2, "b")])
 def test_an_overloaded_holder_loses(rows, winner):
     """a holds all 90 tokens, b none. a saves .4 s of prefill; two rows ahead of it there cost 2 s of decoding."""
     loads = {"a": load(rows=rows), "b": load()}
-    (placed,) = put([branch()], loads, holds(a=90), homes=("a", "b"))
+    (placed,) = put([branch()], loads, holds(leaf="a"), homes=("a", "b"))
     assert placed.actor == winner
 
 
 def test_a_holder_with_a_long_prefill_queue_loses():
     loads = {"a": load(prefill_tokens=1000), "b": load()}
-    assert put([branch()], loads, holds(a=90), homes=("a", "b"))[0].actor == "b"
+    assert put([branch()], loads, holds(leaf="a"), homes=("a", "b"))[0].actor == "b"
 
 
 def test_a_slow_holder_loses():
     loads = {"a": load(step=1.0), "b": load()}
-    assert put([branch()], loads, holds(a=90), homes=("a", "b"))[0].actor == "b"
+    assert put([branch()], loads, holds(leaf="a"), homes=("a", "b"))[0].actor == "b"
 
 
 def test_a_wave_of_siblings_spreads_over_the_home_and_shares_what_it_plans():
@@ -74,13 +118,12 @@ def test_a_wave_of_siblings_spreads_over_the_home_and_shares_what_it_plans():
     placed = put(siblings, {"a": load(), "b": load()}, homes=("a", "b"))
     assert [p.actor for p in placed] == ["a", "b", "a", "b"]
     assert [p.predicted_hit for p in placed] == [0, 0, 90, 90]
-    assert placed[2].wait_s == pytest.approx(90 / 100)
-    assert placed[2].decode_s == pytest.approx(20 * 0.1 * 4 / 2)
+    assert placed[2].wait_s == pytest.approx(90 / 100 + 2.0)
 
 
 def test_siblings_that_fit_on_one_engine_stay_together():
     siblings = [branch(f"b{i}", ("root", "parent"), (50, 90), rows=1) for i in range(4)]
-    placed = put(siblings, {"a": load(), "b": load()}, holds(a=90), homes=("a",), rows_per_engine=4)
+    placed = put(siblings, {"a": load(), "b": load()}, holds(parent="a"), homes=("a",), rows_per_engine=4)
     assert {p.actor for p in placed} == {"a"}
     assert {p.predicted_hit for p in placed} == {90}
 
@@ -88,40 +131,76 @@ def test_siblings_that_fit_on_one_engine_stay_together():
 def test_the_root_prefix_is_left_out_at_home_and_only_there():
     """Only the root is held on a: at home that is no advantage over b, which would get it anyway."""
     loads = {"a": load(rows=1), "b": load()}
-    (placed,) = put([branch()], loads, holds(a=50), homes=("a", "b"))
+    (placed,) = put([branch()], loads, holds(root="a"), homes=("a", "b"))
     assert (placed.actor, placed.predicted_hit) == ("b", 0)
     assert placed.recompute_s == pytest.approx(0.4)
     (root,) = put([branch("r", ("root",), (50,))], loads, homes=("a", "b"))
     assert root.recompute_s == 0
 
 
-def test_ties_go_to_the_home_named_first():
-    loads = {name: load() for name in "abc"}
+def test_of_two_equals_the_home_named_first_and_of_many_two_are_drawn():
+    loads = {name: load() for name in "abcd"}
     assert put([branch()], loads, homes=("c", "a"))[0].actor == "c"
     assert put([branch()], loads, homes=("b", "a"))[0].actor == "b"
-    assert put([branch()], loads, homes=())[0].actor == "a"
+    drawn = {put([branch()], loads, homes="abcd", seed=seed)[0].actor for seed in range(40)}
+    assert drawn == set("abc")  # of the two, the one named first
+    assert len({put([branch()], loads, homes="abcd", seed=7)[0].actor for _ in range(5)}) == 1
+
+
+def test_transfer_counts_where_it_is_faster_than_recomputing():
+    loads = {"a": load(rows=50), "b": load()}
+    slow = put([branch()], loads, holds(leaf="a"), homes=("b",), link=Link(5.0, 1e6))[0]
+    assert (slow.actor, slow.source, slow.transfer_s) == ("b", "", None)
+    fast = put([branch()], loads, holds(leaf="a"), homes=("b",), link=Link(0.1, 1000.0))[0]
+    assert (fast.actor, fast.source) == ("b", "a")
+    assert fast.transfer_s == pytest.approx(0.1 + 90 / 1000) and fast.recompute_s == pytest.approx(0.4)
+    assert fast.cost_s == pytest.approx(fast.transfer_s + fast.decode_s)
+
+
+def test_candidates_do_not_grow_with_the_cluster():
+    names = [f"e{i:04}" for i in range(3000)]
+    loads = {name: load() for name in names}
+    held = {b"leaf": frozenset(names[100:150]), b"root": frozenset(names)}
+    one = Wave(names, loads, lambda key: held.get(key, frozenset()), names[:1000], rows_per_engine=2)
+    asked = branch()
+    among = candidates(one, asked)
+    assert len(among) <= 2 + MAX_HOLDERS + 4
+    assert len(set(among) & held[b"leaf"]) >= MAX_HOLDERS
+    assert len(one._plans) <= 1000 + 20  # a large home is read once a wave
+
+
+def test_what_a_branch_should_avoid_is_avoided_while_there_are_others():
+    loads = {name: load() for name in "abc"}
+    assert put([branch(avoid=("a",))], loads, holds(leaf="a"))[0].actor in "bc"
+    assert put([branch(avoid=("a", "b"))], loads, holds(leaf="a"))[0].actor == "c"
+    assert put([branch(avoid=("a", "b", "c"))], loads, holds(leaf="a"))[0].actor in "abc"
+
+
+# -- homes ---------------------------------------------------------------------------------------------------------
+def homes_of(size, previous, busy, margin_s=0.0):
+    return home(size, previous, sorted(busy, key=lambda a: (busy[a], a)), busy.__getitem__, margin_s)
 
 
 def test_home_is_as_large_as_the_ready_rows_need():
-    loads = {"a": load(rows=3), "b": load(), "c": load(rows=1), "d": load(prefill_tokens=5)}
-    assert home(1, loads, 2) == ("b",)
-    assert home(4, loads, 2) == ("b", "d")
-    assert home(5, loads, 2) == ("b", "d", "c")
-    assert home(99, loads, 2) == ("b", "d", "c", "a")
-    assert home(0, loads, 2) == ("b",)
+    assert [home_size(rows, 2, 4) for rows in (0, 1, 2, 4, 5, 99)] == [1, 1, 1, 2, 3, 4]
+    busy = {"a": 3.0, "b": 0.0, "c": 1.0, "d": 0.5}
+    assert homes_of(1, (), busy) == ("b",)
+    assert homes_of(3, (), busy) == ("b", "d", "c")
 
 
-def test_a_former_home_is_kept_while_it_is_up_and_needed():
-    loads = {"a": load(rows=9), "b": load(), "c": load()}
-    assert home(2, loads, 2, ("a",)) == ("a",)
-    assert home(4, loads, 2, ("a",)) == ("a", "b")
-    assert home(4, loads, 2, ("gone", "c")) == ("c", "b")
-    assert home(2, loads, 2, ("a", "c")) == ("a",)
+def test_a_former_home_stays_unless_another_engine_has_much_less_to_do():
+    busy = {"a": 3.0, "b": 0.0, "c": 1.0}
+    assert homes_of(1, ("a",), busy, margin_s=3.0) == ("a",)
+    assert homes_of(1, ("a",), busy, margin_s=2.9) == ("b",)
+    assert homes_of(2, ("a", "c"), busy, margin_s=2.0) == ("b", "c")
+    assert homes_of(2, ("a",), busy, margin_s=9.0) == ("a", "b")
+    assert homes_of(1, ("a", "c"), busy, margin_s=9.0) == ("a",)
 
 
-def test_trees_decide_between_equal_loads():
-    loads = {"a": load(), "b": load(), "c": load(rows=1)}
-    assert home(2, loads, 2, trees={"a": 2, "b": 1}) == ("b",)
+def test_the_engines_that_hold_most_branches_come_first():
+    branches = [branch(f"b{i}", ("root", leaf), (5, 9)) for i, leaf in enumerate(("x", "y", "y"))]
+    held = holds(x="a", y="b", root="abc")
+    assert by_usefulness(["c", "a", "b"], branches, held) == ["b", "a", "c"]
 
 
 @given(
@@ -132,15 +211,18 @@ def test_trees_decide_between_equal_loads():
 def test_every_branch_is_placed_once_in_order_on_an_engine_that_is_up(shape, engines, rows_per_engine):
     loads = {f"e{i}": load() for i in range(engines)}
     branches = [branch(f"b{i}", (f"k{i}",), (length,), rows) for i, (rows, length) in enumerate(shape)]
-    homes = home(sum(rows for rows, _ in shape), loads, rows_per_engine)
+    homes = sorted(loads)[: home_size(sum(rows for rows, _ in shape), rows_per_engine, engines)]
     placed = put(branches, loads, homes=homes, rows_per_engine=rows_per_engine)
     assert [p.id for p in placed] == [b.id for b in branches]
     assert {p.actor for p in placed} <= set(loads)
     assert all(p.away_s > 0 for p in placed if p.actor not in homes)
     assert put(branches, loads, homes=homes, rows_per_engine=rows_per_engine) == placed
-    rows = {name: sum(b.rows for b, p in zip(branches, placed, strict=True) if p.actor == name) for name in homes}
+    rows = Counter(dict.fromkeys(homes, 0))
+    for b, p in zip(branches, placed, strict=True):
+        rows[p.actor] += b.rows
     if len(homes) > 1 and len({length for _, length in shape}) == 1:
-        assert max(rows.values()) - min(rows.values()) <= 2 * max(n for n, _ in shape) + rows_per_engine
+        at_home = [rows[name] for name in homes]
+        assert max(at_home) - min(at_home) <= 2 * max(n for n, _ in shape) + rows_per_engine
 
 
 # -- measured rates ------------------------------------------------------------------------------------------------
@@ -153,9 +235,20 @@ def outcome(prefilled, prefill_s, tokens, decode_s):
 
 def test_rates_follow_what_was_measured():
     engine = EngineLoad(prefill_rate=100.0, step_s=0.1)
-    engine.learn([outcome(200, 0.5, 10, 0.5), outcome(200, 0.5, 20, 0.5)])
-    assert engine.prefill_rate == pytest.approx(100 + 0.3 * (400 - 100))
-    assert engine.step_s == pytest.approx(0.1 + 0.3 * (0.05 - 0.1))
+    engine.learn([outcome(200, 0.5, 10, 0.5), outcome(200, 0.5, 20, 0.5)], 2.0)
+    assert (engine.prefill_rate, engine.step_s) == pytest.approx((400.0, 0.05))
+    engine.learn([outcome(200, 1.0, 20, 3.0)], 4.0)
+    assert engine.prefill_rate == pytest.approx(400 + 0.3 * (200 - 400))
+    assert engine.step_s == pytest.approx(0.05 + 0.3 * (0.15 - 0.05))
+
+
+def test_decoding_in_a_batch_that_others_share_takes_all_of_the_call():
+    engine = EngineLoad()
+    engine.learn([outcome(200, 0.5, 20, 0.5)], 2.5)
+    assert engine.step_s == pytest.approx(2.0 / 20)
+    crowded = EngineLoad()
+    crowded.learn([outcome(200, 0.5, 20, 0.5)], 2.5, fullness=2.0)
+    assert crowded.step_s == pytest.approx(2.0 / 40)
 
 
 @pytest.mark.parametrize(
@@ -165,3 +258,14 @@ def test_what_took_no_measurable_time_teaches_nothing(found):
     engine = EngineLoad(prefill_rate=100.0, step_s=0.1)
     engine.learn(found)
     assert (engine.prefill_rate, engine.step_s) == (100.0, 0.1)
+
+
+def test_deadlines_need_measurements_and_follow_the_rates():
+    engine = EngineLoad()
+    assert engine.late_s(1000, 100) is None and engine.limit_s(1000, 100, 600.0) == 600.0
+    for _ in range(4):
+        engine.learn([outcome(800, 1.0, 100, 2.0)], 3.0)
+    assert engine.late_s(800, 100) == pytest.approx(3 * 3.0)
+    assert engine.limit_s(8000, 100, 600.0) == pytest.approx(20 * 12.0)
+    assert engine.limit_s(8000, 100, 5.0) == 5.0
+    assert engine.limit_s(8, 1, 600.0) == 60.0

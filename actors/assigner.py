@@ -1,0 +1,104 @@
+"""Asks the index where branches should go, reporting what changed; places by the driver's own view while it is down."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+from actors.fleet import Fleet
+from actors.handles import IndexDownError, IndexHandle
+from actors.local_view import LocalView
+from actors.placement import MU, MU_FAST_TRANSFER, Branch, Link, Placed
+from actors.placer import Assignment, Placer
+
+_REPORT_S = 2.0
+_FAST_TOKENS_PER_S = 1e5
+
+
+class Assigner:
+    """One for each driver. link: measured speed of moving KV, None where it is not moved."""
+
+    def __init__(
+        self,
+        index: IndexHandle,
+        fleet: Fleet,
+        local: LocalView,
+        rows_per_engine: int,
+        policy: str,
+        seed: int,
+        on_failure: Callable[[str, str], None],
+    ) -> None:
+        self.index = index
+        self.link: Link | None = None
+        self._fleet = fleet
+        self._base = Assignment("", (), {}, rows_per_engine, driver=uuid.uuid4().hex, policy=policy, seed=seed)
+        self._own = Placer(local.holders, clock=fleet.clock)
+        self._on_failure = on_failure
+        self._whole = True
+        self._timer: tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle] | None = None
+
+    @property
+    def driver(self) -> str:
+        """Its name, its own among all drivers of the index."""
+        return self._base.driver
+
+    @property
+    def mu(self) -> float:
+        """Price of leaving home: lower where KV can follow fast."""
+        fast = self.link is not None and self.link.tokens_per_s >= _FAST_TOKENS_PER_S
+        return MU_FAST_TRANSFER if fast else MU
+
+    async def assign(self, tree: str, branches: tuple[Branch, ...], signature: bytes = b"") -> list[Placed]:
+        """A decision for each branch, in order; there must be an engine that is up."""
+        wave = replace(
+            self._base, tree=tree, branches=branches, signature=signature, mu=self.mu, link=self.link, loads={}
+        )
+        try:
+            return await self._ask(wave) or await self._ask(wave, whole=True) or self._alone(wave)
+        except IndexDownError as error:
+            self._whole = True
+            self._on_failure("index", str(error))
+            return self._alone(wave)
+
+    def end_tree(self, tree: str) -> None:
+        self._own.end_tree(tree)
+
+    async def report(self) -> None:
+        """Tell the index what changed, for other drivers that share it."""
+        if self._whole or not self._fleet.changed:
+            return
+        try:
+            await self._ask(self._base)
+        except IndexDownError:
+            self._whole = True
+
+    def report_later(self, spawn: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+        """Report in a while, so that many changes are one message."""
+        loop = asyncio.get_running_loop()
+        if self._timer is not None and self._timer[0] is loop:
+            return
+
+        def fire() -> None:
+            self._timer = None
+            spawn(self.report())
+
+        self._timer = (loop, loop.call_later(_REPORT_S, fire))
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer[1].cancel()
+
+    async def _ask(self, wave: Assignment, whole: bool = False) -> list[Placed]:
+        """Load reports must arrive in order: what changed is taken and sent without a pause in between."""
+        whole = whole or self._whole
+        loads = {**self._fleet.views()} if whole else self._fleet.changes()
+        if whole:
+            self._fleet.changed.clear()
+        self._whole = False
+        return await self.index.assign(replace(wave, loads=loads, whole=whole))
+
+    def _alone(self, wave: Assignment) -> list[Placed]:
+        return self._own.assign(replace(wave, loads={**self._fleet.views()}, whole=True))

@@ -1,0 +1,181 @@
+"""What engines have outstanding, over all drivers: reports of each driver, with expiry, and engines by growing load."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+
+from actors.placement import PREFILL_RATE, STEP_S, Load
+
+EXPIRY_S = 60.0
+"""A driver that is silent for longer is gone, and what it had outstanding with it."""
+
+_WEIGHT = 0.05
+_REBUILD = 4
+
+
+@dataclass(slots=True)
+class Standing:
+    """One engine: outstanding work of all drivers, measured rates, and the rows its trees want in a wave."""
+
+    prefill_tokens: int = 0
+    rows: int = 0
+    prefill_rate: float = PREFILL_RATE
+    step_s: float = STEP_S
+    demand: float = 0.0
+    trees: int = 0
+    parts: dict[str, Load] = field(default_factory=dict)
+
+    def put(self, driver: str, load: Load | None) -> None:
+        """Replace what `driver` has outstanding here; rates are those that were measured last."""
+        before = self.parts.pop(driver, None)
+        if before is not None:
+            self.prefill_tokens -= before.prefill_tokens
+            self.rows -= before.rows
+        if load is not None:
+            self.parts[driver] = load
+            self.prefill_tokens += load.prefill_tokens
+            self.rows += load.rows
+            self.prefill_rate, self.step_s = load.prefill_rate, load.step_s
+
+
+@dataclass(slots=True)
+class _Driver:
+    seen_s: float
+    names: list[str] = field(default_factory=list)
+    at: dict[str, int] = field(default_factory=dict)
+
+    def add(self, actor: str) -> None:
+        if actor not in self.at:
+            self.at[actor] = len(self.names)
+            self.names.append(actor)
+
+    def remove(self, actor: str) -> None:
+        if (at := self.at.pop(actor, None)) is not None:
+            last = self.names.pop()
+            if last != actor:
+                self.names[at] = last
+                self.at[last] = at
+
+
+class LoadBook:
+    """Reports cost time by what changed, not by how many engines there are."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, expiry_s: float = EXPIRY_S) -> None:
+        self.actors: dict[str, Standing] = {}
+        self._clock = clock
+        self._expiry_s = expiry_s
+        self._drivers: dict[str, _Driver] = {}
+        self._heap: list[tuple[float, str]] = []
+        self._row_steps = 0.0
+
+    def report(self, driver: str, loads: Mapping[str, Load | None], whole: bool) -> bool:
+        """Take what changed on a driver's engines (None: not usable any more), or, `whole`, all of it.
+
+        False: this driver is not known here, so that what did not change is not known either.
+        """
+        now = self._clock()
+        self._expire(now)
+        known = self._drivers.get(driver)
+        if known is None and not whole:
+            return False
+        if known is None:
+            known = self._drivers[driver] = _Driver(now)
+        elif whole:
+            for actor in [name for name in known.names if name not in loads]:
+                self._put(driver, known, actor, None)
+        known.seen_s = now
+        for actor, load in loads.items():
+            self._put(driver, known, actor, load)
+        return True
+
+    def names(self, driver: str) -> list[str]:
+        """Engines that `driver` can use."""
+        return self._drivers[driver].names
+
+    def usable(self, driver: str, actor: str) -> bool:
+        return actor in self._drivers[driver].at
+
+    def drivers(self) -> int:
+        return len(self._drivers)
+
+    def settle(self, actor: str, rows: float, trees: int) -> None:
+        """A tree comes to live here (or leaves: negative numbers); `rows` is its share of a wave."""
+        if (standing := self.actors.get(actor)) is not None:
+            standing.trees = max(standing.trees + trees, 0)
+            standing.demand = max(standing.demand + rows, 0.0) if standing.trees > 0 else 0.0
+            self._push(actor)
+
+    def observe(self, new_tokens: float, rows_per_engine: int) -> None:
+        """Follow the typical tokens of a row, which weigh rows against prefill."""
+        row_steps = new_tokens / rows_per_engine
+        if not self._row_steps:
+            self._row_steps = row_steps
+            self._rebuild()
+        else:
+            self._row_steps += _WEIGHT * (row_steps - self._row_steps)
+
+    def busy_s(self, actor: str) -> float:
+        """Seconds of work that wait here or are to be expected of the trees that live here."""
+        standing = self.actors[actor]
+        rows_s = max(standing.rows, standing.demand) * standing.step_s * self._row_steps
+        return standing.prefill_tokens / standing.prefill_rate + rows_s
+
+    def lightest(self, driver: str) -> Generator[str, None, None]:
+        """Engines of this driver by growing `busy_s`; taking k of n costs k log n."""
+        known = self._drivers[driver]
+        taken: dict[str, tuple[float, str]] = {}
+        try:
+            while self._heap:
+                busy_s, actor = entry = self._heap[0]
+                if actor not in self.actors or actor in taken:
+                    heapq.heappop(self._heap)
+                    continue
+                now_s = self.busy_s(actor)
+                if abs(now_s - busy_s) > 1e-9:
+                    heapq.heapreplace(self._heap, (now_s, actor))
+                    continue
+                heapq.heappop(self._heap)
+                taken[actor] = entry
+                if actor in known.at:
+                    yield actor
+        finally:
+            for entry in taken.values():
+                heapq.heappush(self._heap, entry)
+
+    # -- parts -----------------------------------------------------------------------------------------------------
+    def _put(self, driver: str, known: _Driver, actor: str, load: Load | None) -> None:
+        standing = self.actors.get(actor)
+        if load is None:
+            known.remove(actor)
+            if standing is not None:
+                standing.put(driver, None)
+                if not standing.parts:
+                    del self.actors[actor]
+            return
+        if standing is None:
+            standing = self.actors[actor] = Standing()
+        known.add(actor)
+        standing.put(driver, load)
+        self._push(actor)
+
+    def _push(self, actor: str) -> None:
+        """A new entry; older ones of the same engine are passed over, and swept out when they are too many."""
+        heapq.heappush(self._heap, (self.busy_s(actor), actor))
+        if len(self._heap) > _REBUILD * len(self.actors) + 64:
+            self._rebuild()
+
+    def _rebuild(self) -> None:
+        self._heap = [(self.busy_s(actor), actor) for actor in self.actors]
+        heapq.heapify(self._heap)
+
+    def _expire(self, now: float) -> None:
+        for driver in [d for d, known in self._drivers.items() if now - known.seen_s > self._expiry_s]:
+            self._leave(driver)
+
+    def _leave(self, driver: str) -> None:
+        if (known := self._drivers.pop(driver, None)) is not None:
+            for actor in list(known.names):
+                self._put(driver, known, actor, None)

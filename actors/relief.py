@@ -1,0 +1,149 @@
+"""An engine that is left without work takes orders that wait for another one, where that ends sooner."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from actors.orders import Order, ReadyQueue
+from actors.placement import MU, Placed
+from actors.rates import EngineLoad
+
+if TYPE_CHECKING:
+    from actors.order_flow import OrderFlow
+
+_DONORS = 8
+"""Engines looked at: the longest of a few queues is long enough, and the work does not grow with the engines."""
+
+_PAUSE = 0.05
+"""Of a call's seconds: how long an engine is idle before it takes what waits elsewhere."""
+
+RELIEF = "relief"
+
+
+class Relief:
+    """Moves work when engines stay idle for a moment: the trees that live there may be about to come back."""
+
+    def __init__(self, flow: OrderFlow) -> None:
+        self._flow = flow
+        self._timers: dict[str, tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle]] = {}
+        self._idle: dict[str, None] = {}
+
+    def watch(self, name: str) -> None:
+        """The engine has no orders: look again in a moment."""
+        loop = asyncio.get_running_loop()
+        known = self._timers.get(name)
+        if self._flow.options.moves and (known is None or known[0] is not loop):
+            pause_s = _PAUSE * self._flow.fleet.loads[name].call_s
+            self._timers[name] = (loop, loop.call_later(pause_s, self._look, name))
+
+    def wake(self) -> None:
+        """Orders wait somewhere: an engine that was idle may take them."""
+        if self._idle:
+            name = next(iter(self._idle))
+            del self._idle[name]
+            if self._flow.fleet.is_up(name):
+                self.watch(name)
+
+    def close(self) -> None:
+        for _, timer in self._timers.values():
+            timer.cancel()
+
+    def _look(self, name: str) -> None:
+        del self._timers[name]
+        flow = self._flow
+        rows = flow.free_rows(name)
+        if name not in flow.fleet.loads or 2 * flow.fleet.loads[name].sent_rows > flow.options.batch_rows or rows <= 0:
+            return
+        if not relieve(flow, name, rows):
+            self._idle[name] = None
+
+
+def relieve(flow: OrderFlow, name: str, room: int) -> bool:
+    """Move orders of `room` rows at most to the idle engine `name`; whether any moved.
+
+    A problem's orders move together, the last problem in line first: a wave in two halves costs two calls.
+    """
+    moved = 0
+    while moved < room and (donor := _donor(flow, name)) is not None:
+        group = _together(flow.queues[donor].last(), name, room - moved)
+        decisions = _moves(flow, group, donor, name) if group else []
+        for order, placed in decisions:
+            flow.unqueue(order, donor)
+            flow.enqueue(order, name, placed)
+            moved += order.work.n
+        flow.counts["moved"] += len(decisions)
+        if not decisions:
+            break
+    return moved > 0
+
+
+def _together(orders: Sequence[Order], name: str, rows: int) -> list[Order]:
+    """Orders that may go to `name`, up to so many rows, or one if none is so small and nothing was taken yet."""
+    group: list[Order] = []
+    for order in orders:
+        if name in order.avoid or name in order.at or (group and order.work.n > rows):
+            break
+        group.append(order)
+        rows -= order.work.n
+    return group
+
+
+def _donor(flow: OrderFlow, name: str) -> str | None:
+    """Of a few engines for which orders wait the one with the most to do; another few next time."""
+    some = list(islice(flow.queues, _DONORS))
+    for engine in some:
+        _to_the_end(flow.queues, engine)
+    waiting = [engine for engine in some if engine != name and flow.queues[engine]]
+    return max(waiting, key=lambda e: _busy_s(flow, flow.fleet.loads[e], flow.queues[e]), default=None)
+
+
+def _to_the_end(queues: dict[str, ReadyQueue], engine: str) -> None:
+    queues[engine] = queues.pop(engine)
+
+
+def _busy_s(flow: OrderFlow, load: EngineLoad, queue: ReadyQueue) -> float:
+    steps = queue.last()[-1].branch.new_tokens
+    return load.prefill_tokens / load.prefill_rate + load.rows * steps * load.step_s / flow.options.batch_rows
+
+
+def _moves(flow: OrderFlow, group: Sequence[Order], donor: str, name: str) -> list[tuple[Order, Placed]]:
+    """The decisions to move, with their terms; none if what waits at the donor is less than leaving costs."""
+    there, here = flow.fleet.loads[donor], flow.fleet.loads[name]
+    bookings = [order.at[donor] for order in group]
+    branch = max((order.branch for order in group), key=lambda branch: branch.length)
+    ahead_rows = there.rows - sum(booking.rows for booking in bookings)
+    ahead_s = ahead_rows * branch.new_tokens * there.step_s / flow.options.batch_rows
+    stay_s = ahead_s + there.prefill_tokens / there.prefill_rate + branch.new_tokens * there.step_s
+    held = [flow.held(name, order) for order in group]
+    held[1:] = [max(tokens, order.branch.root_length) for order, tokens in zip(group[1:], held[1:], strict=True)]
+    missing = [order.branch.length - tokens for order, tokens in zip(group, held, strict=True)]
+    at_home = held[0] >= group[0].branch.root_length > 0
+    away_s = 0.0 if at_home else MU * branch.length / here.prefill_rate
+    decode_s = branch.new_tokens * here.step_s
+    wait_s = here.prefill_tokens / here.prefill_rate + here.rows * decode_s / flow.options.batch_rows
+    go_s = wait_s + sum(missing) / here.prefill_rate + decode_s + away_s
+    if go_s >= stay_s:
+        return []
+    return [
+        (
+            order,
+            Placed(
+                id=order.branch.id,
+                actor=name,
+                predicted_hit=tokens,
+                wait_s=wait_s,
+                recompute_s=lacking / here.prefill_rate,
+                decode_s=decode_s,
+                away_s=away_s,
+                available=booking.placed.available,
+                runner_up=donor,
+                runner_up_s=stay_s,
+                candidates=2,
+                policy=RELIEF,
+            ),
+        )
+        for order, tokens, lacking, booking in zip(group, held, missing, bookings, strict=True)
+    ]
