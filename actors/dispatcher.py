@@ -97,14 +97,14 @@ class Dispatcher:
             self._failure,
         )
         self.flow = OrderFlow(self.fleet, self._flow_options(), self._assign, self._landed, self._spawn)
-        self.flow.on_call = lambda engine, begins: self.on_call(engine, begins)
+        self.flow.on_call = self._called
         self.flow.held = lambda engine, order: self._local.held(engine, order.branch)
         self._scoring = Scoring(
             self.fleet,
             self.options.attempts,
             self.options.call_timeout_s,
             self.options.patience_s,
-            lambda engine, begins: self.on_call(engine, begins),
+            self._called,
         )
 
     def _flow_options(self) -> FlowOptions:
@@ -261,7 +261,6 @@ class Dispatcher:
         first = orders[0].work
         signature = sketch(first.context[0]) if self.options.near_roots and len(first.context) == 1 else b""
         decisions = await self._assigner.assign(first.problem_id, branches, signature)
-        self._assigner.report_later(self._spawn)
         for order, placed in zip(orders, decisions, strict=True):
             self._local.note_use(placed.actor, order.branch.root)
         self.on_placed(first.problem_id, decisions)
@@ -296,6 +295,11 @@ class Dispatcher:
         task = asyncio.get_running_loop().create_task(call)
         self._sent.add(task)
         task.add_done_callback(self._sent.discard)
+
+    def _called(self, engine: str, begins: bool) -> None:
+        """What is outstanding has changed: other drivers that share the index are to see it."""
+        self._assigner.report_later(self._spawn)
+        self.on_call(engine, begins)
 
     def _failure(self, who: str, reason: str) -> None:
         self.on_failure(who, reason)
