@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from actors.dispatcher import PoolOptions
+from actors.membership import Membership, Sight
 from tests.actors.virtual import LATENCY, VirtualEngine, cluster, grow, prompt, run
 
 OPTIONS = PoolOptions(rows_per_engine=8, patience_s=30.0)
@@ -153,3 +154,64 @@ def test_a_fault_of_the_index_reaches_the_search_and_no_search_hangs():
             await grow(pool, "p", prompt("p", 600), **TREE)
 
     run(main)
+
+
+# -- following a cluster -------------------------------------------------------------------------------------------
+class Machines:
+    """Nodes that come and go, one engine each."""
+
+    def __init__(self, pool, room=0, broken=False):
+        self.pool, self.room, self.broken = pool, room, broken
+        self.leaving, self.started, self.ended = {}, [], []
+
+    async def look(self):
+        return Sight(self.room - sum(name not in self.pool.engines for name in self.started), dict(self.leaving))
+
+    def start(self, name):
+        self.started.append(name)
+        engine = another(self.pool, name)
+        engine.dead = self.broken
+        return engine
+
+    def end(self, handle):
+        self.ended.append(handle.name)
+
+
+def test_a_growing_and_shrinking_cluster_is_followed(undisturbed):
+    machines = None
+
+    async def change(pool, clock):
+        nonlocal machines
+        machines = Machines(pool)
+        watching = asyncio.ensure_future(Membership(pool, machines, first=2, look_s=0.5).watch())
+        await asyncio.sleep(1.0)
+        machines.room = 2
+        await asyncio.sleep(1.0)
+        machines.room = 0
+        assert list(pool.engines) == ["e0", "e1", "engine-2", "engine-3"]
+        machines.leaving = {"e0": 5.0, "nobody": 1.0}
+        await asyncio.sleep(6.0)
+        assert machines.ended == ["e0"] and "e0" not in pool.engines
+        watching.cancel()
+
+    trees, _, pool = search(change)
+    assert trees == undisturbed[0]
+    assert machines.started == ["engine-2", "engine-3"]
+    assert pool.engines["engine-2"].calls
+
+
+def test_an_engine_that_cannot_start_is_given_up_and_said():
+    async def main(clock):
+        pool = cluster(clock, 1)
+        failures = []
+        pool.on_failure = lambda who, why: failures.append((who, why))
+        machines = Machines(pool, room=1, broken=True)
+        membership = Membership(pool, machines, first=7)
+        await membership.look()
+        machines.room = 0
+        await asyncio.sleep(1)
+        return failures, machines.ended, list(pool.engines)
+
+    failures, ended, engines = run(main)
+    assert failures == [("engine-7", "did not join: still dead")]
+    assert ended == ["engine-7"] and engines == ["e0"]
