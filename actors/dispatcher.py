@@ -98,6 +98,7 @@ class Dispatcher:
         )
         self.flow = OrderFlow(self.fleet, self._flow_options(), self._assign, self._landed, self._spawn)
         self.flow.on_call = self._called
+        self.flow.on_moved = lambda tree, placed: self.on_placed(tree, [placed])
         self.flow.held = lambda engine, order: self._local.held(engine, order.branch)
         self._scoring = Scoring(
             self.fleet,

@@ -6,16 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.homes import by_usefulness, home, home_size
 from actors.placement import (
     MAX_HOLDERS,
     Branch,
     Link,
     Load,
     Wave,
-    by_usefulness,
     candidates,
-    home,
-    home_size,
     place,
 )
 from actors.rates import EngineLoad

@@ -48,7 +48,7 @@ def test_retry_errors_does_failed_rows_again_and_replaces_them(write_rows, read_
 
     class Flaky(SimulatedEngine):
         def expand(self, requests):
-            if broken[0] and requests[0].id.split("/")[1] == "p1":
+            if broken[0] and any(request.id.split("/")[1] == "p1" for request in requests):
                 raise RuntimeError("device lost")
             return super().expand(requests)
 
