@@ -254,7 +254,7 @@ class Dispatcher:
         return Branch(order.id, self.keys.of(order.context), tuple(ends), order.n, new_tokens)
 
     async def _assign(self, orders: Sequence[Order]) -> list[Placed]:
-        """Decisions for orders of one tree, for engines that they were not tried on."""
+        """Decisions for orders of one tree, for engines that they were not tried on; none if no engine is up."""
         branches = tuple(
             replace(order.branch, avoid=(*order.avoid, *order.at)) if order.avoid or order.at else order.branch
             for order in orders
@@ -262,7 +262,7 @@ class Dispatcher:
         first = orders[0].work
         signature = sketch(first.context[0]) if self.options.near_roots and len(first.context) == 1 else b""
         decisions = await self._assigner.assign(first.problem_id, branches, signature)
-        for order, placed in zip(orders, decisions, strict=True):
+        for order, placed in zip(orders, decisions, strict=False):
             self._local.note_use(placed.actor, order.branch.root)
         self.on_placed(first.problem_id, decisions)
         return decisions

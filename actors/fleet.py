@@ -77,7 +77,7 @@ class Fleet:
     async def quiet(self, name: str, patience_s: float) -> bool:
         """True once no call to the engine is under way."""
         event = self._idle[name] = asyncio.Event()
-        if not self._calls.get(name):
+        if not self._calls[name] and not self.loads[name].calls:
             return True
         try:
             await asyncio.wait_for(event.wait(), patience_s)

@@ -121,7 +121,11 @@ class OrderFlow:
                 trees[order.work.problem_id].append(order)
             pending = []
             for members in trees.values():
-                for order, placed in zip(members, await self.assign(members), strict=True):
+                decisions = await self.assign(members)
+                if not decisions:  # every engine went down in the meantime
+                    pending += members
+                    continue
+                for order, placed in zip(members, decisions, strict=True):
                     if not order.done and not self._plan(order, placed):
                         pending.append(order)
 

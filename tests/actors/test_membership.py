@@ -91,6 +91,48 @@ def test_all_engines_leave_and_others_come(undisturbed):
     assert trees == undisturbed[0] and list(pool.engines) == ["n0"]
 
 
+@pytest.mark.parametrize("grace_s", [30.0, 0.0])
+def test_an_engine_that_leaves_in_the_moment_it_is_called_loses_nothing(grace_s):
+    async def main(clock):
+        pool = cluster(clock, 2, step=40, options=OPTIONS)
+        growing = [
+            asyncio.ensure_future(grow(pool, f"p{i}", prompt(f"p{i}", 600), beam=1, branching=4, depth=2, step=40))
+            for i in range(4)
+        ]
+        while not pool.flow.counts["calls"]:
+            await asyncio.sleep(0)
+        await pool.drain("e0", grace_s)
+        return [outcome.error for _, found in await asyncio.gather(*growing) for outcome in found]
+
+    assert set(run(main)) == {None}
+
+
+def test_all_engines_down_while_the_index_thinks():
+    async def main(clock):
+        pool = cluster(clock, 2, step=40, options=OPTIONS)
+        inner, first = pool.index.assign, [True]
+
+        async def thinking(wave):
+            if first.pop() if first else False:
+                for engine in pool.engines.values():
+                    engine.dead = True
+                    pool.fleet.mark_down(engine.name, "gone")
+                asyncio.get_running_loop().call_later(5.0, lambda: [revive(e) for e in pool.engines.values()])
+                await asyncio.sleep(1.0)
+                return []
+            return await inner(wave)
+
+        def revive(engine):
+            engine.dead = False
+
+        pool.index.assign = thinking
+        _, found = await grow(pool, "p", prompt("p", 600), beam=1, branching=4, depth=2, step=40)
+        return [outcome.error for outcome in found], clock()
+
+    errors, seconds = run(main)
+    assert set(errors) == {None} and seconds > 5
+
+
 def test_nobody_left_is_an_error_after_patience_and_no_hang():
     async def main(clock):
         pool = cluster(clock, 1, step=40, options=PoolOptions(rows_per_engine=8, patience_s=20.0))
