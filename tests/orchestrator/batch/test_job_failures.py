@@ -33,7 +33,7 @@ def test_infrastructure_failures_are_retried_with_a_bound_and_bad_data_is_not(wr
             return super().expand(requests)
 
     rows = write_rows([*({"id": f"p{i}", "question": f"{i}?"} for i in range(3)), {"id": "bad", "question": ""}])
-    with Orchestrator(engine=Flaky, runtime="inline", attempts=2) as orchestrator:
+    with Orchestrator(engine=Flaky, runtime="inline", attempts=2, concurrency=1) as orchestrator:
         summary = orchestrator.run_batch(rows, tmp_path / "out", "greedy", job=JobOptions(retries=2))
     found = {row["id"]: row for row in read_rows(tmp_path / "out")}
     assert calls.count("p0") == 2 * 3
