@@ -245,8 +245,8 @@ class OrderFlow:
                 order.flow.fail(error)
         else:
             now = self.fleet.clock()
-            fullness = load.sent_rows / self.options.batch_rows if self.concurrent(name) else 1.0
-            self.fleet.learn(name, found, now - began, fullness)
+            rows = load.sent_rows if self.concurrent(name) else call.rows
+            self.fleet.learn(name, found, now - began, rows / self.options.batch_rows)
             self._land(call, found, now)
         finally:
             self.on_call(name, False)
