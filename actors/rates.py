@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from actors.placement import PREFILL_RATE, STEP_S, Load
 from search.types import Outcome
 
-_WEIGHT = 0.3
+_WEIGHT = 0.1
 _FIRST = 0.25
 """Share of its rows that a new engine is given until it was measured; doubled by every call that succeeds."""
 

@@ -76,7 +76,7 @@ def test_a_drained_engine_loses_nothing_and_gets_nothing_new(undisturbed, grace_
     assert seen["handle"] and seen["calls"] == 0 and list(pool.engines) == ["e0"]
     assert 2.0 <= seen["at"] <= (2.0 if grace_s == 0 else 4.0)
     assert not pool.index.rsbcm.index.held("e1", (pool.keys.of((prompt("p0", 600),))[0],), (599,))
-    assert pool.index.rsbcm.placer.loads.names(pool._assigner._base.driver) == ["e0"]
+    assert pool.index.rsbcm.placer.loads.names(pool._assigner.driver) == ["e0"]
 
 
 def test_all_engines_leave_and_others_come(undisturbed):

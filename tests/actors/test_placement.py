@@ -236,8 +236,8 @@ def test_rates_follow_what_was_measured():
     engine.learn([outcome(200, 0.5, 10, 0.5), outcome(200, 0.5, 20, 0.5)], 2.0)
     assert (engine.prefill_rate, engine.step_s) == pytest.approx((400.0, 0.05))
     engine.learn([outcome(200, 1.0, 20, 3.0)], 4.0)
-    assert engine.prefill_rate == pytest.approx(400 + 0.3 * (200 - 400))
-    assert engine.step_s == pytest.approx(0.05 + 0.3 * (0.15 - 0.05))
+    assert engine.prefill_rate == pytest.approx(400 + 0.1 * (200 - 400))
+    assert engine.step_s == pytest.approx(0.05 + 0.1 * (0.15 - 0.05))
 
 
 def test_decoding_in_a_batch_that_others_share_takes_all_of_the_call():
