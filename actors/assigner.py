@@ -19,7 +19,7 @@ _FAST_TOKENS_PER_S = 1e5
 
 
 class Assigner:
-    """One for each driver; driver: its name at the index. link: measured speed of moving KV, None where it is not moved."""
+    """One for each driver. driver: its name at the index. link: measured speed of moving KV, None where it stays."""
 
     def __init__(
         self,
