@@ -19,7 +19,7 @@ _FAST_TOKENS_PER_S = 1e5
 
 
 class Assigner:
-    """One for each driver. link: measured speed of moving KV, None where it is not moved."""
+    """One for each driver. driver: its name at the index. link: measured speed of moving KV, None where it stays."""
 
     def __init__(
         self,
@@ -32,9 +32,10 @@ class Assigner:
         on_failure: Callable[[str, str], None],
     ) -> None:
         self.index = index
+        self.driver = uuid.uuid4().hex
         self.link: Link | None = None
         self._fleet = fleet
-        self._base = Assignment("", (), {}, rows_per_engine, driver=uuid.uuid4().hex, policy=policy, seed=seed)
+        self._base = Assignment("", (), {}, rows_per_engine, driver=self.driver, policy=policy, seed=seed)
         self._own = Placer(local.holders, clock=fleet.clock)
         self._on_failure = on_failure
         self._whole = True

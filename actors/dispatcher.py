@@ -99,14 +99,15 @@ class Dispatcher:
         )
         self._pins = LivePins(self._assigner.driver, index, clock)
         self.flow = OrderFlow(self.fleet, self._flow_options(), self._assign, self._landed, self._spawn)
-        self.flow.on_call = lambda engine, begins: self.on_call(engine, begins)
+        self.flow.on_call = self._called
+        self.flow.on_moved = lambda tree, placed: self.on_placed(tree, [placed])
         self.flow.held = lambda engine, order: self._local.held(engine, order.branch)
         self._scoring = Scoring(
             self.fleet,
             self.options.attempts,
             self.options.call_timeout_s,
             self.options.patience_s,
-            lambda engine, begins: self.on_call(engine, begins),
+            self._called,
         )
 
     def _flow_options(self) -> FlowOptions:
@@ -256,7 +257,7 @@ class Dispatcher:
         return Branch(order.id, self.keys.of(order.context), tuple(ends), order.n, new_tokens)
 
     async def _assign(self, orders: Sequence[Order]) -> list[Placed]:
-        """Decisions for orders of one tree, for engines that they were not tried on."""
+        """Decisions for orders of one tree, for engines that they were not tried on; none if no engine is up."""
         branches = tuple(
             replace(order.branch, avoid=(*order.avoid, *order.at)) if order.avoid or order.at else order.branch
             for order in orders
@@ -266,8 +267,7 @@ class Dispatcher:
         decisions = await self._assigner.assign(first.problem_id, branches, signature)
         self._pins.note(first.problem_id, (key for branch in branches for key in branch.keys))
         self._spawn(self.fleet.quietly(self._pins.renew()))
-        self._assigner.report_later(self._spawn)
-        for order, placed in zip(orders, decisions, strict=True):
+        for order, placed in zip(orders, decisions, strict=False):
             self._local.note_use(placed.actor, order.branch.root)
         self.on_placed(first.problem_id, decisions)
         return decisions
@@ -301,6 +301,11 @@ class Dispatcher:
         task = asyncio.get_running_loop().create_task(call)
         self._sent.add(task)
         task.add_done_callback(self._sent.discard)
+
+    def _called(self, engine: str, begins: bool) -> None:
+        """What is outstanding has changed: other drivers that share the index are to see it."""
+        self._assigner.report_later(self._spawn)
+        self.on_call(engine, begins)
 
     def _failure(self, who: str, reason: str) -> None:
         self.on_failure(who, reason)

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from actors.handles import EngineDownError, EngineFailedError, EngineHandle, IndexDownError
-from actors.placement import Load
+from actors.placement import PREFILL_RATE, STEP_S, Load
 from actors.rates import EngineLoad
 from search.types import Outcome
 
@@ -77,7 +77,7 @@ class Fleet:
     async def quiet(self, name: str, patience_s: float) -> bool:
         """True once no call to the engine is under way."""
         event = self._idle[name] = asyncio.Event()
-        if not self._calls.get(name):
+        if not self._calls[name] and not self.loads[name].calls:
             return True
         try:
             await asyncio.wait_for(event.wait(), patience_s)
@@ -132,10 +132,10 @@ class Fleet:
     def learn(self, name: str, outcomes: Sequence[Outcome], call_s: float, fullness: float) -> None:
         """What a call taught about its engine, and about those of which nothing is known yet."""
         load = self.loads[name]
-        fresh = not (load.measured and load.prefills)
+        before = bool(load.prefills), bool(load.measured)
         load.learn(outcomes, call_s, fullness)
         self.changed.add(name)
-        if fresh and load.measured and load.prefills:
+        if before != (bool(load.prefills), bool(load.measured)):
             self._assume(self._median())
 
     # -- calls -----------------------------------------------------------------------------------------------------
@@ -204,11 +204,13 @@ class Fleet:
 
     def _median(self, without: str = "") -> Load | None:
         """Rates of a few measured engines, which stand for all; None if there are none."""
-        measured = (load for other, load in self.loads.items() if load.measured and load.prefills and other != without)
-        some = list(islice(measured, _SAMPLE))
-        if not some:
+        others = (load for other, load in self.loads.items() if other != without)
+        some = list(islice((load for load in others if load.prefills or load.measured), _SAMPLE))
+        prefills = [load.prefill_rate for load in some if load.prefills]
+        steps = [load.step_s for load in some if load.measured]
+        if not prefills and not steps:
             return None
-        return Load(0, 0, median(load.prefill_rate for load in some), median(load.step_s for load in some))
+        return Load(0, 0, median(prefills or [PREFILL_RATE]), median(steps or [STEP_S]))
 
     async def _answers(self, name: str) -> bool:
         try:

@@ -25,7 +25,9 @@ Landed = Callable[[Order, Outcome], None]
 class OrderFlow:
     """assign: decisions for orders of one tree. on_landed: called with each outcome of an engine that counts.
 
-    on_call: called when a call begins and when it ends. fetch: brings missing KV from `Placed.source`, before the call.
+    on_call: called when a call begins and when it ends. on_moved: called with each decision to take an order to
+    an idle engine. fetch: brings missing KV from `Placed.source` before a call, and raises nothing. held: path tokens
+    of an order that an engine is known to hold.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class OrderFlow:
         self.options = options
         self.on_call: Callable[[str, bool], None] = lambda engine, begins: None
         self.fetch: Callable[[str, Sequence[Order]], Awaitable[None]] | None = None
+        self.on_moved: Callable[[str, Placed], None] = lambda tree, placed: None
         self.held: Callable[[str, Order], int] = lambda engine, order: 0
         self.counts = {"calls": 0, "retries": 0, "moved": 0, "hedged": 0, "hedges_won": 0}
         self.assign = assign
@@ -118,7 +121,11 @@ class OrderFlow:
                 trees[order.work.problem_id].append(order)
             pending = []
             for members in trees.values():
-                for order, placed in zip(members, await self.assign(members), strict=True):
+                decisions = await self.assign(members)
+                if not decisions:  # every engine went down in the meantime
+                    pending += members
+                    continue
+                for order, placed in zip(members, decisions, strict=True):
                     if not order.done and not self._plan(order, placed):
                         pending.append(order)
 
@@ -238,8 +245,8 @@ class OrderFlow:
                 order.flow.fail(error)
         else:
             now = self.fleet.clock()
-            fullness = load.sent_rows / self.options.batch_rows if self.concurrent(name) else 1.0
-            self.fleet.learn(name, found, now - began, fullness)
+            rows = load.sent_rows if self.concurrent(name) else call.rows
+            self.fleet.learn(name, found, now - began, rows / self.options.batch_rows)
             self._land(call, found, now)
         finally:
             self.on_call(name, False)
@@ -285,13 +292,17 @@ class OrderFlow:
             order.flow.land(whole)
 
     def _failed(self, call: Call, error: str) -> None:
-        """Orders that no other engine works on are tried again, so often as is allowed."""
+        """Orders that no other engine works on are tried again, so often as is allowed.
+
+        A call with orders of several waves counts for none: one search's bad branch is no failure of another's.
+        """
         again = []
+        counted = len({id(order.flow) for order in call.orders}) == 1
         for order in call.orders:
             self._unbook(order, call.engine)
             if order.done:
                 continue
-            order.again(call.engine, error)
+            order.again(call.engine, error, counted)
             if order.at:
                 continue
             if order.attempts < self.options.attempts:

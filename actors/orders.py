@@ -60,9 +60,9 @@ class Order:
     hedged: bool = False
     at: dict[str, Booking] = field(default_factory=dict)
 
-    def again(self, name: str, error: str) -> None:
+    def again(self, name: str, error: str, counted: bool = True) -> None:
         """What failed goes alone next time, so that a bad branch fails by itself, and elsewhere if it can."""
-        self.attempts += 1
+        self.attempts += counted
         self.alone = True
         self.avoid.add(name)
         self.error = error

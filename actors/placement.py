@@ -9,10 +9,8 @@ decision does not grow with the number of engines. Of equals, two are drawn and 
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from random import Random
 from typing import Protocol
 
@@ -367,43 +365,3 @@ def place(wave: Wave, branches: Sequence[Branch], policy: str = "rsbcm") -> list
         wave.book(branch, placed)
         decisions.append(placed)
     return decisions
-
-
-def home(
-    size: int,
-    previous: Sequence[str],
-    lightest: Iterable[str],
-    busy_s: Callable[[str], float],
-    margin_s: float,
-) -> tuple[str, ...]:
-    """Engines a tree lives on: former ones, then the least loaded.
-
-    previous: those it lives on, the most useful first. lightest: engines by growing load, read as far as needed. A
-    former one gives way only to an engine that has `margin_s` less to do (hysteresis).
-    """
-    kept = list(previous[:size])
-    others = iter(actor for actor in lightest if actor not in previous[:size])
-    added = list(islice(others, size - len(kept)))
-    for at in sorted(range(len(kept)), key=lambda at: -busy_s(kept[at])):
-        other = next(others, None)
-        if other is None or busy_s(kept[at]) - busy_s(other) <= margin_s:
-            break
-        kept[at] = other
-    return (*kept, *added)
-
-
-def home_size(rows: int, rows_per_engine: int, engines: int) -> int:
-    """ceil(ready rows / rows that fill an engine), at least one, at most all."""
-    return min(max(math.ceil(rows / rows_per_engine), 1), engines)
-
-
-def by_usefulness(previous: Sequence[str], branches: Sequence[Branch], holders: Holders) -> list[str]:
-    """`previous`, those first that hold the ends of most branches."""
-    counts = dict.fromkeys(previous, 0)
-    for branch in branches:
-        held = holders(branch.keys[-1]) if branch.keys else ()
-        fewer, others = (counts, held) if len(counts) < len(held) else (held, counts)
-        for actor in fewer:
-            if actor in others:
-                counts[actor] += 1
-    return sorted(previous, key=lambda actor: -counts[actor])

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
+from actors.homes import by_usefulness, home, home_size
 from actors.loads import LoadBook
 from actors.placement import (
     MAX_HOLDERS,
@@ -18,9 +19,6 @@ from actors.placement import (
     Load,
     Placed,
     Wave,
-    by_usefulness,
-    home,
-    home_size,
 )
 from actors.policies import registry
 from actors.policies.base import Policy

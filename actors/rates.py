@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from actors.placement import PREFILL_RATE, STEP_S, Load
 from search.types import Outcome
 
-_WEIGHT = 0.3
+_WEIGHT = 0.1
 _FIRST = 0.25
 """Share of its rows that a new engine is given until it was measured; doubled by every call that succeeds."""
+
+_CROWDED = 1.5
+"""Rows, in multiples of a batch, from which a call says too little about the speed of one."""
 
 _TRUSTED = 4
 """Calls after which measured rates may decide what is late."""
@@ -74,7 +77,7 @@ class EngineLoad:
         """Update rates from one call's outcomes; what took no measurable time teaches nothing.
 
         call_s: seconds until the call came back. Decoding in a batch that others share takes all of them. fullness:
-        rows that were sent, in multiples of what the engine decodes at once; a step is that of one batch.
+        rows that were sent, in multiples of what the engine decodes at once; many more say nothing about one batch.
         """
         self.window = min(self.window * 2, 1.0)
         self.call_s += _weight(self.calls_back) * (call_s - self.call_s)
@@ -86,8 +89,8 @@ class EngineLoad:
             self.prefills += 1
         steps = max((len(s.token_ids) for o in outcomes for s in o.samples), default=0)
         decode_s = sum(o.cost.seconds.get("decode", 0.0) for o in outcomes)
-        if steps >= 4 and decode_s > 1e-4:
-            step_s = max(decode_s, call_s - prefill_s) / (steps * max(fullness, 1.0))
+        if steps >= 4 and decode_s > 1e-4 and fullness <= _CROWDED:
+            step_s = max(decode_s, call_s - prefill_s) / steps
             self.step_s += _weight(self.measured) * (step_s - self.step_s)
             self.measured += 1
             expected_s = self.expected_s(prefilled, steps)

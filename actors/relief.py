@@ -73,6 +73,7 @@ def relieve(flow: OrderFlow, name: str, room: int) -> bool:
         for order, placed in decisions:
             flow.unqueue(order, donor)
             flow.enqueue(order, name, placed)
+            flow.on_moved(order.work.problem_id, placed)
             moved += order.work.n
         flow.counts["moved"] += len(decisions)
         if not decisions:

@@ -40,7 +40,7 @@ class Stragglers:
         flow, left = self._flow, 0
         for tree in {order.work.problem_id for order in orders}:
             members = [order for order in orders if order.work.problem_id == tree]
-            for order, placed in zip(members, await flow.assign(members), strict=True):
+            for order, placed in zip(members, await flow.assign(members), strict=False):
                 if order.done or order.hedged:
                     continue
                 if placed.actor in order.at or placed.actor in order.avoid or flow.free_rows(placed.actor) <= 0:

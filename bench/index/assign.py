@@ -40,17 +40,14 @@ def _row(kind: str, engines: int, rounds: int, tell: Callable[[str], None]) -> d
     names = [f"engine-{i}" for i in range(engines)]
     rsbcm = RSBCM()
     loads = {name: _load(source) for name in names}
-    waves = [_wave(rsbcm, source, names, number) for number in range(1 if kind == "one tree" else 64)]
-    size = BRANCHES // len(waves)
+    trees = 1 if kind == "one tree" else 64
+    waves = [_wave(rsbcm, source, names, number, BRANCHES // trees) for number in range(trees)]
     rsbcm.assign(Assignment("", (), loads, _ROWS, driver="bench"))
     times: list[float] = []
     cpu_times: list[float] = []
     for number in range(rounds + 1):
         changed = {name: _load(source) for name in source.sample(names, 16)}
-        asked = [
-            Assignment(f"t{i}", wave[:size], changed, _ROWS, driver="bench", whole=False)
-            for i, wave in enumerate(waves)
-        ]
+        asked = [Assignment(f"t{i}", wave, changed, _ROWS, driver="bench", whole=False) for i, wave in enumerate(waves)]
         gc.collect()
         began, cpu_began = perf_counter(), process_time()
         placed = [rsbcm.assign(wave) for wave in asked]
@@ -75,14 +72,14 @@ def _row(kind: str, engines: int, rounds: int, tell: Callable[[str], None]) -> d
     }
 
 
-def _wave(rsbcm: RSBCM, source: random.Random, names: list[str], tree: int) -> tuple[Branch, ...]:
+def _wave(rsbcm: RSBCM, source: random.Random, names: list[str], tree: int, size: int) -> tuple[Branch, ...]:
     """Leaves of one tree, each held by one to three engines, their trunks by more."""
     ends = tuple(_PROMPT + _STEP * level - 1 for level in range(_DEPTH))
     root = source.randbytes(16)
     trunks = [[source.randbytes(16) for _ in range(4**level)] for level in range(1, _DEPTH)]
     branches = []
     held: dict[str, dict[bytes, int]] = {name: {} for name in names}
-    for number in range(BRANCHES):
+    for number in range(size):
         keys = (root, *(keys[number % len(keys)] for keys in trunks[:-1]), source.randbytes(16))
         branches.append(Branch(f"{tree}/{number}", keys, ends, 4, 60))
         for name in source.sample(names, source.randint(1, 3)):

@@ -2,9 +2,11 @@
 
 import asyncio
 import time
+from dataclasses import replace
 
 import pytest
 
+from actors.dispatcher import PoolOptions
 from actors.handles import EngineDownError, EngineFailedError, InlineEngine
 from engine.scripted import ScriptedEngine
 from engine.simulated import SimulatedEngine
@@ -204,3 +206,17 @@ def test_stats_name_every_engine():
     asyncio.run(pool.expand(orders(2)))
     stats = asyncio.run(pool.stats())
     assert set(stats) == {"a", "b"} and sum(row.get("expansions", 0) for row in stats.values()) == 2
+
+
+def test_one_searchs_poison_is_no_failure_of_anothers_that_shared_a_call():
+    """Even with a single attempt: the shared call counts for none of them."""
+
+    async def both(pool):
+        good = [replace(order, problem_id="q") for order in orders(2, tag="good")]
+        return await asyncio.gather(pool.expand(orders(2, tag="bad")), pool.expand(good))
+
+    engine = shaky("a", poison="bad")
+    bad, good = asyncio.run(both(pool_of(engine, options=PoolOptions(attempts=1, batch_rows=16))))
+    assert any({"bad0", "good0"} <= set(call) for call in engine.calls)
+    assert [outcome.error for outcome in bad] == ["RuntimeError: poisoned"] * 2
+    assert [outcome.error for outcome in good] == [None] * 2

@@ -146,7 +146,6 @@ def test_without_the_index_branches_still_go_where_their_prefix_is():
         first = await pool.expand(orders(1, n=4))
         grown = first[0].samples[0]
         assert first[0].engine == "a"
-        pool.fleet.loads["a"].rows = 1
         child = Expansion("c", "p", "r.0.0", (*orders(1)[0].context, grown.token_ids), 2, Sampling())
         cold = Expansion("d", "q", "r", (tuple(b"another prompt altogether"),), 2, Sampling())
         (warm,), (other,) = await pool.expand([child]), await pool.expand([cold])

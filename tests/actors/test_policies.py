@@ -26,11 +26,11 @@ def actors(policy, one, asked, tree="t"):
 
 
 def test_an_unknown_policy_names_the_choices():
-    with pytest.raises(ValueError, match="did you mean 'sticky'.*choices: least_loaded, longest_match, random"):
+    with pytest.raises(ValueError, match=r"did you mean 'sticky'.*choices: least_loaded, longest_match, random"):
         registry.create("stikcy")
     with pytest.raises(ValueError, match="unknown placement policy"):
         PoolOptions(placement="nearest")
-    with pytest.raises(UsageError, match="placement='nearest'.*choices: least_loaded"):
+    with pytest.raises(UsageError, match=r"placement='nearest'.*choices: least_loaded"):
         Config.create(placement="nearest")
     assert Config.create(placement="sticky").placement == "sticky"
 
@@ -101,7 +101,7 @@ def trace(policy, trees=12, engines=4):
 
 
 def test_case_58_policies_on_one_trace():
-    """`rsbcm` reuses as much as a tree that never moves, and is not slower than any; the others lose one or the other."""
+    """`rsbcm` reuses nearly as much as trees that never move and is as fast as any; others lose one or the other."""
     rows = {policy: trace(policy) for policy in registry.names()}
     prefilled, _, makespan_s, most = rows["rsbcm"]
     fastest = min(row[2] for row in rows.values())

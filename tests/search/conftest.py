@@ -42,7 +42,7 @@ class Lab:
             ByteCodec(),
             fingerprint,
             engines[0].capabilities,
-            options,
+            options or PoolOptions(batch_rows=64),
             lambda engine, reason: self.failures.append((engine, reason)),
         )
 

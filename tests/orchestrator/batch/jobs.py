@@ -14,5 +14,5 @@ def run(rows: Path, out: Path, strategy="tot", *, config: dict | None = None, **
 
 def plain(rows: list[dict]) -> dict[str, dict]:
     """Rows by id without what may differ between equal runs: who did it, and how long it took."""
-    drop = ("engines", "seconds", "tokens", "key")
+    drop = ("engines", "seconds", "device_seconds", "tokens", "key")
     return {row["id"]: {k: v for k, v in row.items() if k not in drop} for row in rows}

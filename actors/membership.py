@@ -1,0 +1,97 @@
+"""Follows a cluster that grows and shrinks: engines on new resources join, those on leaving nodes are drained."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from actors.dispatcher import Dispatcher
+from actors.handles import EngineDownError, EngineFailedError, EngineHandle
+
+LOOK_S = 2.0
+_FIRST_S = 600.0
+_MARGIN = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """room: further engines that could start now. leaving: engines whose node leaves, with the seconds they have."""
+
+    room: int = 0
+    leaving: Mapping[str, float] = field(default_factory=dict)
+
+
+class Cluster(Protocol):
+    """Where engines live."""
+
+    async def look(self) -> Sight: ...
+
+    def start(self, name: str) -> EngineHandle:
+        """Begin to start an engine; its handle's `ready` says when it is there."""
+        ...
+
+    def end(self, handle: EngineHandle) -> None:
+        """The engine is not used any more."""
+        ...
+
+
+class Membership:
+    """Run `watch` beside the searches. first: number of the first engine it names `engine-N`."""
+
+    def __init__(self, pool: Dispatcher, cluster: Cluster, first: int, look_s: float = LOOK_S) -> None:
+        self._pool = pool
+        self._cluster = cluster
+        self._next = first
+        self._look_s = look_s
+        self._starting = 0
+        self._leaving: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def watch(self) -> None:
+        """Until it is cancelled."""
+        try:
+            while True:
+                await self.look()
+                await asyncio.sleep(self._look_s)
+        finally:
+            for task in list(self._tasks):
+                task.cancel()
+
+    async def look(self) -> None:
+        """Begin what the cluster's state asks for; nothing is waited for but the look."""
+        sight = await self._cluster.look()
+        for name, left_s in sight.leaving.items():
+            if name in self._pool.engines and name not in self._leaving:
+                self._leaving.add(name)
+                self._begin(self._leave(name, left_s))
+        for _ in range(sight.room - self._starting):
+            self._starting += 1
+            self._begin(self._join(f"engine-{self._next}"))
+            self._next += 1
+
+    async def _join(self, name: str) -> None:
+        """Use the engine once it is ready; one that cannot start is given up."""
+        handle = self._cluster.start(name)
+        try:
+            async with asyncio.timeout(_FIRST_S):
+                await handle.ready()
+            self._pool.add(handle)
+        except (EngineDownError, EngineFailedError, TimeoutError) as error:
+            self._pool.on_failure(name, f"did not join: {error}")
+            self._cluster.end(handle)
+        finally:
+            self._starting -= 1
+
+    async def _leave(self, name: str, left_s: float) -> None:
+        """Let the engine finish what it can in most of the time it has."""
+        try:
+            self._cluster.end(await self._pool.drain(name, _MARGIN * left_s))
+        finally:
+            self._leaving.discard(name)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
