@@ -17,6 +17,7 @@ from actors.fleet import Fleet
 from actors.flight import DispatchedFlight
 from actors.handles import EngineDownError, EngineFailedError, EngineHandle, IndexDownError, IndexHandle
 from actors.local_view import LocalView
+from actors.metering import DriverMeter
 from actors.placement import Branch, Placed, home, place
 from actors.rsbcm import Assignment, Scored
 from engine.base import Codec, flat, path_keys, without_repeated_end
@@ -77,6 +78,7 @@ class Dispatcher:
         capabilities: frozenset[str],
         options: PoolOptions | None = None,
         on_failure: Callable[[str, str], None] | None = None,
+        meter: DriverMeter | None = None,
     ) -> None:
         if not engines:
             raise ValueError("a pool needs at least one engine")
@@ -84,9 +86,12 @@ class Dispatcher:
         self.codec = codec
         self.capabilities = capabilities
         self.options = options or PoolOptions()
-        self.on_failure = on_failure or (lambda engine, reason: None)
+        self.meter = meter or DriverMeter()
+        self.on_failure = self.meter.failures(on_failure or (lambda engine, reason: None))
         self.on_call: Callable[[str, bool], None] = lambda engine, begins: None
         """Called when a call to an engine begins (True) and when it ends, however it ends."""
+        self.on_placed: Callable[[str, Sequence[Placed]], None] = lambda tree, decisions: None
+        """Called with every placement of orders of a tree."""
         self._fingerprint = fingerprint
         self._local = LocalView()
         self._sent: set[asyncio.Task[None]] = set()
@@ -226,6 +231,7 @@ class Dispatcher:
         first = pending[0].work
         signature = sketch(first.context[0]) if self.options.near_roots and len(first.context) == 1 else b""
         decisions = await self._assign(first.problem_id, branches, signature)
+        self.on_placed(first.problem_id, decisions)
         names = []
         for item, decision in zip(pending, decisions, strict=True):
             names.append(self.fleet.pick(decision.actor, item.avoid))
@@ -282,7 +288,9 @@ class Dispatcher:
             for sample in outcome.samples:
                 self._local.note(outcome.engine, self._keys((*item.work.context, sample.token_ids)))
             cost = outcome.cost + Cost(predicted_hit=item.predicted, seconds={"queue": queued})
-            deliver(replace(outcome, cost=cost))
+            whole = replace(outcome, cost=cost)
+            self.meter.outcome(whole)
+            deliver(whole)
         return ""
 
     async def _score_on(self, scores: dict[str, Score], name: str, group: list[_Item[ScoreRequest]]) -> str:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 import time
-import uuid
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
+from ray.util import metrics as ray_metrics
 
 from actors.engine_actor import EngineActor
 from actors.handles import EngineDownError, EngineFailedError, IndexDownError
+from actors.metrics import METRICS, EngineMeter
+from actors.names import PREFIX, engine_name, new_session
 from actors.placement import Placed
 from actors.rsbcm import RSBCM, Assignment, Scored
 from actors.spec import EngineSpec
@@ -24,21 +28,71 @@ _INDEX_S = 5.0
 _CALLS = 32
 _RESTART_S = 120.0
 _RETRY_S = 0.2
+_METER_S = 1.0
+_STATS_S = 5.0
+
+
+class RayMetrics:
+    """`actors.metrics.Metrics` by `ray.util.metrics`: what Ray's nodes export for Prometheus. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    def count(self, name: str, amount: float, **tags: str) -> None:
+        if amount > 0:
+            self._metric(name).inc(amount, tags)
+
+    def set(self, name: str, value: float, **tags: str) -> None:
+        self._metric(name).set(value, tags)
+
+    def observe(self, name: str, value: float, **tags: str) -> None:
+        self._metric(name).observe(value, tags)
+
+    def _metric(self, name: str) -> Any:
+        with self._lock:
+            if name not in self._made:
+                known = METRICS[name]
+                kinds: Mapping[str, Any] = {"counter": ray_metrics.Counter, "gauge": ray_metrics.Gauge}
+                if known.kind == "histogram":
+                    made = ray_metrics.Histogram(name, known.text, list(known.bounds), known.tags)
+                else:
+                    made = kinds[known.kind](name, known.text, known.tags)
+                self._made[name] = made
+            return self._made[name]
 
 
 class _RemoteEngine(EngineActor):
     """Calls of several problems run in threads and share the engine's batch; control calls have their own threads."""
 
-    def __init__(self, name: str, spec: EngineSpec, index_name: str) -> None:
+    def __init__(self, name: str, spec: EngineSpec, index_name: str, driver: str) -> None:
         def publish(data: bytes) -> str:
             index: Any = ray.get_actor(index_name)
             return str(ray.get(index.apply.remote(data), timeout=_PUBLISH_S))
 
         super().__init__(name, spec.build, publish)
+        self._driver = driver
+        self._calls = 0
+        threading.Thread(target=self._meter, name="metrics", daemon=True).start()
+
+    def _meter(self) -> None:
+        """Publish metrics for as long as the process lives."""
+        meter = EngineMeter(RayMetrics(), self.name)
+        while True:
+            meter.update(self._numbers())
+            time.sleep(_METER_S)
+
+    def _numbers(self) -> dict[str, Any]:
+        """An engine that takes one call at a time has no queue of its own: further calls wait for it."""
+        return {"waiting": max(self._calls - 1, 0), **super().stats()}
 
     @ray.method(concurrency_group="work")
     def expand(self, orders: Sequence[Expansion], token: str) -> list[Outcome]:  # type: ignore[override]
-        return super().expand(orders, token)
+        self._calls += 1
+        try:
+            return super().expand(orders, token)
+        finally:
+            self._calls -= 1
 
     @ray.method(concurrency_group="work")
     def score(self, requests: Sequence[ScoreRequest]) -> list[Score]:  # type: ignore[override]
@@ -58,22 +112,55 @@ class _RemoteEngine(EngineActor):
 
     @ray.method(concurrency_group="ctl")
     def stats(self) -> dict[str, Any]:  # type: ignore[override]
-        return super().stats()
+        where = {"node": _here(), "driver": self._driver}
+        return {**self._numbers(), **where, "incarnation": self.incarnation}
+
+
+def _here() -> str:
+    address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+    return address
 
 
 def start_index() -> RayIndex:
     """A restartable index actor that takes no CPU of the engines."""
-    name = f"rksc-index-{uuid.uuid4().hex[:12]}"
+    name = new_session()
     actor = ray.remote(RSBCM).options(name=name, num_cpus=0, max_restarts=-1, max_task_retries=0).remote()
     return RayIndex(name, actor)
 
 
 def start_engine(name: str, spec: EngineSpec, index: RayIndex, num_cpus: float, num_gpus: float) -> RayEngine:
-    """A restartable engine actor; retries are the dispatcher's business, by expansion id."""
+    """A restartable engine actor, named behind its index; retries are the dispatcher's business, by expansion id."""
     decorate: Any = ray.remote
     remote = decorate(concurrency_groups={"work": _CALLS, "ctl": 2})(_RemoteEngine)
     options = {"num_cpus": num_cpus, "num_gpus": num_gpus, "max_restarts": -1, "max_task_retries": 0}
-    return RayEngine(name, remote.options(**options).remote(name, spec, index.name))
+    driver = f"{_here()}:{os.getpid()}"
+    actor = remote.options(name=engine_name(index.name, name), **options).remote(name, spec, index.name, driver)
+    return RayEngine(name, actor)
+
+
+def running_actors() -> dict[str, dict[str, Any]]:
+    """`stats` of every index and engine on the cluster by actor name, `{"state": why}` of one that does not answer.
+
+    Engines are named behind their index: `rksc-index-....engine-0`.
+    """
+    found = {row["name"]: row["namespace"] for row in ray.util.list_named_actors(all_namespaces=True)}
+    ours = {name: namespace for name, namespace in sorted(found.items()) if name.startswith(PREFIX)}
+    asked: dict[str, Any] = {}
+    rows: dict[str, dict[str, Any]] = {}
+    for name, namespace in ours.items():
+        try:
+            asked[name] = ray.get_actor(name, namespace=namespace).stats.remote()
+        except (ValueError, RayError) as error:
+            rows[name] = {"state": f"gone: {_first_line(error)}"}
+    ray.wait(list(asked.values()), num_returns=len(asked), timeout=_STATS_S) if asked else None
+    for name, ref in asked.items():
+        try:
+            rows[name] = {"state": "up", **ray.get(ref, timeout=0)}
+        except GetTimeoutError:
+            rows[name] = {"state": f"no answer in {_STATS_S:g} s"}
+        except RayError as error:
+            rows[name] = {"state": f"down: {_first_line(error)}"}
+    return rows
 
 
 class RayEngine:

@@ -12,7 +12,7 @@ from typing import Any
 
 import ray
 
-from actors.remote import RayEngine, RayIndex, start_engine, start_index
+from actors.remote import RayEngine, RayIndex, RayMetrics, running_actors, start_engine, start_index
 from actors.spec import EngineSpec
 from orchestrator.config import Config, UsageError
 from orchestrator.resources import require_local_gpus, too_few
@@ -37,6 +37,7 @@ class RayCluster:
         self._ours = False
         self._index: RayIndex | None = None
         self._engines: list[RayEngine] = []
+        self.metrics = RayMetrics()
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
@@ -103,6 +104,23 @@ def _auto(gpus: float, each: float, cpus: float) -> int:
 def _resources() -> dict[str, float]:
     resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     return resources
+
+
+def look() -> dict[str, dict[str, Any]]:
+    """What runs on the cluster that RAY_ADDRESS or `ray start` names: `stats` by actor name. UsageError without one."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    here = ray.is_initialized()
+    if not here and not _attached({"log_to_driver": False, "logging_level": logging.ERROR}):
+        raise NoClusterError("no Ray cluster answers; start one with `ray start --head`, or name it by RAY_ADDRESS")
+    try:
+        return running_actors()
+    finally:
+        if not here:
+            ray.shutdown()
+
+
+class NoClusterError(Exception):
+    """There is no running cluster to look at."""
 
 
 def _attached(quiet: dict[str, Any]) -> bool:

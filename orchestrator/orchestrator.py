@@ -42,8 +42,6 @@ SolveResult = SearchResult
 BudgetLike = Budget | Mapping[str, float] | None
 T = TypeVar("T")
 
-"""Whether siblings that say the same are merged, and which ASKS tiers may approximate; None: by default."""
-
 
 class Orchestrator:
     """Solves problems by tree search on engines that live in Ray actors or in this process.
@@ -343,7 +341,7 @@ class Orchestrator:
             seed=checked.seed,
             capacity=self.config.capacity,
             gate=checked.gate,
-            on_event=on_event,
+            on_event=self.pool.meter.watching(on_event),
             merge=checked.merged,
             tiers=checked.tiers,
         )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from actors.dispatcher import Dispatcher, PoolOptions
 from actors.handles import EngineHandle, IndexHandle, InlineEngine, InlineIndex
+from actors.metering import DriverMeter
 from actors.rsbcm import RSBCM
 from actors.spec import EngineSpec
 from engine.base import Codec
@@ -21,6 +22,7 @@ def start_pool(
     """The pool and what closes it."""
     engines: list[EngineHandle]
     index: IndexHandle
+    meter = DriverMeter()
     if config.runtime == "inline":
         engines, index = _inline(config, spec)
         gpus, close = config.device.startswith("cuda"), _nothing
@@ -34,13 +36,15 @@ def start_pool(
             cluster.close()
             raise
         engines, gpus, close = list(remote), layout.gpus_each > 0, cluster.close
+        meter = DriverMeter(cluster.metrics)
     options = PoolOptions(
         attempts=config.attempts,
         rows_per_engine=config.rows_per_engine or (16 if gpus else 2),
         call_timeout_s=config.call_timeout_s,
         near_roots=bool(spec.asks.tiers),
     )
-    return Dispatcher(engines, index, codec, spec.fingerprint, spec.capabilities, options, on_failure), close
+    pool = Dispatcher(engines, index, codec, spec.fingerprint, spec.capabilities, options, on_failure, meter)
+    return pool, close
 
 
 def _inline(config: Config, spec: EngineSpec) -> tuple[list[EngineHandle], IndexHandle]:
