@@ -33,11 +33,18 @@ _STATS_S = 5.0
 
 
 class RayMetrics:
-    """`actors.metrics.Metrics` by `ray.util.metrics`: what Ray's nodes export for Prometheus. Thread-safe."""
+    """`actors.metrics.Metrics` by `ray.util.metrics`: what Ray's nodes export for Prometheus. Thread-safe.
+
+    Ray forgets a gauge that is not set again within two reports: `refresh` sets them all again, `keep` does so in a
+    thread until `close`.
+    """
 
     def __init__(self) -> None:
         self._made: dict[str, Any] = {}
+        self._gauges: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
         self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._keeper: threading.Thread | None = None
 
     def count(self, name: str, amount: float, **tags: str) -> None:
         if amount > 0:
@@ -45,6 +52,24 @@ class RayMetrics:
 
     def set(self, name: str, value: float, **tags: str) -> None:
         self._metric(name).set(value, tags)
+        self._gauges[name, frozenset(tags.items())] = value
+
+    def refresh(self) -> None:
+        for (name, tags), value in list(self._gauges.items()):
+            self._metric(name).set(value, dict(tags))
+
+    def keep(self) -> None:
+        def work() -> None:
+            while not self._closed.wait(_METER_S):
+                self.refresh()
+
+        self._keeper = threading.Thread(target=work, name="metrics", daemon=True)
+        self._keeper.start()
+
+    def close(self) -> None:
+        self._closed.set()
+        if self._keeper is not None:
+            self._keeper.join()
 
     def observe(self, name: str, value: float, **tags: str) -> None:
         self._metric(name).observe(value, tags)

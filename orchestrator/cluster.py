@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from orchestrator.resources import require_local_gpus, too_few
 
 logger = logging.getLogger(__name__)
 _LOCAL_OBJECT_STORE = 128 << 20
+_CONNECT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class RayCluster:
         if not ray.is_initialized():
             self._connect(config)
         layout = self._layout(config)
+        self.metrics.keep()
         self._index = start_index()
         self._engines = [
             start_engine(f"engine-{i}", spec, self._index, layout.cpus_each, layout.gpus_each)
@@ -54,6 +57,7 @@ class RayCluster:
         return self._engines, self._index, layout
 
     def close(self) -> None:
+        self.metrics.close()
         if not ray.is_initialized():
             return
         for handle in (*self._engines, self._index):
@@ -66,6 +70,8 @@ class RayCluster:
         """Attach to a running cluster, else start Ray here, but not for GPUs that this machine lacks."""
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if not _attached(quiet):
+            if _named():
+                logger.warning("no Ray cluster answers at the address given; starting one on this machine")
             if config.gpus_per_engine or config.device.startswith("cuda"):
                 require_local_gpus(config, config.engines if isinstance(config.engines, int) else 1)
             ray.init(address="local", include_dashboard=False, object_store_memory=_LOCAL_OBJECT_STORE, **quiet)
@@ -123,17 +129,33 @@ class NoClusterError(Exception):
     """There is no running cluster to look at."""
 
 
+def _named() -> str:
+    """Address that RAY_ADDRESS or `ray start` on this machine gives, or nothing."""
+    started = Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray" / "ray_current_cluster"
+    return os.environ.get("RAY_ADDRESS", "") or (started.read_text().strip() if started.is_file() else "")
+
+
 def _attached(quiet: dict[str, Any]) -> bool:
-    """Connect to the cluster that RAY_ADDRESS or `ray start` on this machine names, as `ray.init()` would.
+    """Connect to the cluster that is named, as `ray.init()` would; False if none is, or it does not answer.
 
     Another program's private Ray is left alone: it ends with that program. (address="auto" would find it.)
     """
-    started = Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray" / "ray_current_cluster"
-    if not os.environ.get("RAY_ADDRESS") and not started.is_file():
+    if not (address := _named()) or not _answers(address):
         return False
     try:
         ray.init(**quiet)
     except ConnectionError:
-        logger.warning("no Ray cluster answers at the address given; starting one on this machine")
+        return False
+    return True
+
+
+def _answers(address: str) -> bool:
+    """Whether anything listens at host:port; Ray itself would wait for minutes. True for what is no such address."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if not port.isdigit():
+        return True
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
+    except OSError:
         return False
     return True

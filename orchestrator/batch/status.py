@@ -32,7 +32,7 @@ def status(
 ) -> None:
     """Show where the runs of a folder are, or what runs on the Ray cluster."""
     if out is None or cluster:
-        raise typer.Exit(_cluster(out))
+        raise typer.Exit(_cluster(out, watch, name))
     try:
         runs = runs_of(out, name)
         console = Console(highlight=False)
@@ -45,13 +45,14 @@ def status(
         raise typer.Exit(USAGE) from None
 
 
-def _cluster(out: Path | None) -> int:
+def _cluster(out: Path | None, watch: bool, name: str | None) -> int:
     """Print what runs on the cluster; the exit code."""
     from orchestrator.cluster import NoClusterError, look
     from orchestrator.cluster_status import lines_of
 
-    if out is not None:
-        print(f"error: --cluster looks at no folder, got {str(out)!r}", file=sys.stderr)
+    if out is not None or watch or name is not None:
+        given = repr(str(out)) if out is not None else "--watch" if watch else f"--name {name}"
+        print(f"error: {given} goes with the folder of a `run`, not with the cluster", file=sys.stderr)
         return USAGE
     try:
         with contextlib.redirect_stdout(sys.stderr):
