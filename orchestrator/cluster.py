@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray.autoscaler.sdk import request_resources
 
 from actors.remote import RayEngine, RayIndex, RayMetrics, running_actors, start_engine, start_index
 from actors.spec import EngineSpec
@@ -91,14 +92,20 @@ class RayCluster:
         return Layout(count, each, max(cpus, 0.0))
 
     def _require(self, resource: str, count: int, each: float, wait_s: float) -> None:
-        """Impossible resources are an error before any model is loaded; an autoscaler may be given time."""
-        need = count * each
+        """Impossible resources are an error before any model is loaded; an autoscaler is asked, and given time."""
         until = time.monotonic() + wait_s
-        while _resources().get(resource, 0.0) + 1e-6 < need:
-            if time.monotonic() >= until:
-                have = _resources().get(resource, 0.0)
-                raise UsageError(too_few(resource, count, each, have, "the cluster"))
-            time.sleep(0.5)
+        asked = False
+        try:
+            while (have := _resources().get(resource, 0.0)) + 1e-6 < count * each:
+                if time.monotonic() >= until:
+                    raise UsageError(too_few(resource, count, each, have, "the cluster"))
+                if not asked:
+                    request_resources(bundles=[{resource: each}] * count)
+                    asked = True
+                time.sleep(0.5)
+        finally:
+            if asked:  # the request would keep idle nodes for ever; actors that wait or run are a demand of their own
+                request_resources(bundles=[])
 
 
 def _auto(gpus: float, each: float, cpus: float) -> int:

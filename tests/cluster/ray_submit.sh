@@ -16,24 +16,29 @@ within() { # SECONDS COMMAND...: until it succeeds
     done
 }
 
-# Another /tmp: Ray keeps sessions, locks and ssh connections under fixed names there. What is needed of it stays.
-own_tmp() {
-    local new=$WORK/tmp path
-    mkdir -p "$new" "$WORK/user"
-    mount -t tmpfs tmpfs "$new"
-    for path in "$ROOT" "$WORK" "$PREFIX"; do
-        case $path in /tmp/*)
-            mkdir -p "$new${path#/tmp}"
-            mount --bind "$path" "$new${path#/tmp}"
+# Another /tmp and another home. Ray keeps sessions, locks and ssh connections under fixed names in /tmp, and ssh takes
+# the home of the user's entry, whatever HOME says. What is needed of the real folders stays.
+private() { # NAME
+    mkdir -p "$WORK/$1/tmp" "$WORK/$1/home"
+    instead /tmp "$WORK/$1/tmp"
+    instead ~root "$WORK/$1/home"
+}
+
+instead() { # FOLDER OTHER: the other one in its place
+    local path
+    for path in "$ROOT" "$WORK" "$PREFIX" "$BASE"; do
+        case $path in "$1"/*)
+            mkdir -p "$2${path#"$1"}"
+            mount --bind "$path" "$2${path#"$1"}"
             ;;
         esac
     done
-    mount --move "$new" /tmp
+    mount --rbind "$2" "$1"
 }
 
 # As process 1 of a machine: serves ssh, and collects orphans as an init does.
 machine() { # NAME
-    own_tmp
+    private "$1"
     ip link set lo up
     /usr/sbin/sshd -D -e -f "$WORK/$1/sshd_config" 2>"$WORK/$1/sshd.log" &
     while :; do wait || true; sleep 0.2; done
@@ -41,15 +46,15 @@ machine() { # NAME
 
 # What setup_commands find: an environment in which everything to be downloaded is there already.
 home() { # NAME IP
-    local home=$WORK/$1 packages
+    local home=$WORK/$1/home packages
     mkdir -p "$home"
     "$PYTHON" -m venv --without-pip "$home/venv"
     packages=$(echo "$home"/venv/lib/python3*/site-packages)
     "$PYTHON" -c 'import site; print(*site.getsitepackages(), sep="\n")' >"$packages/there.pth"
-    printf '#!%s\nfrom ray.scripts.scripts import main\nmain()\n' "$home/venv/bin/python" >"$home/venv/bin/ray"
-    printf '#!%s\nfrom pip._internal.cli.main import main\nmain()\n' "$home/venv/bin/python" >"$home/venv/bin/pip"
+    printf '#!%s\nfrom ray.scripts.scripts import main\nmain()\n' ~root/venv/bin/python >"$home/venv/bin/ray"
+    printf '#!%s\nfrom pip._internal.cli.main import main\nmain()\n' ~root/venv/bin/python >"$home/venv/bin/pip"
     chmod +x "$home"/venv/bin/{ray,pip}
-    cat >"$home/sshd_config" <<CONF
+    cat >"$WORK/$1/sshd_config" <<CONF
 ListenAddress $2:22
 HostKey $WORK/host_key
 AuthorizedKeysFile $WORK/key.pub
@@ -57,7 +62,7 @@ StrictModes no
 PermitRootLogin prohibit-password
 PasswordAuthentication no
 PidFile none
-SetEnv HOME=$home PIP_NO_INDEX=1 PIP_NO_BUILD_ISOLATION=0 PIP_ROOT_USER_ACTION=ignore RAY_USAGE_STATS_ENABLED=0
+SetEnv PIP_NO_INDEX=1 PIP_NO_BUILD_ISOLATION=0 PIP_ROOT_USER_ACTION=ignore RAY_USAGE_STATS_ENABLED=0
 CONF
 }
 
@@ -76,7 +81,7 @@ PY
 # The user's machine: in the head's network, among processes of its own.
 user() {
     ip link set lo up
-    own_tmp
+    private user
     unshare --pid --fork --kill-child --mount --mount-proc bash "$0" --machine head &
     unshare --net bash -c 'ip link set lo up; exec unshare --pid --fork --kill-child --mount --mount-proc bash "$@"' \
         - "$0" --machine worker &
@@ -92,7 +97,8 @@ user() {
     within 60 bash -c "exec 3<>/dev/tcp/$HEAD_IP/22"
     within 60 bash -c "exec 3<>/dev/tcp/$WORKER_IP/22"
 
-    export HOME=$WORK/user RAY_USAGE_STATS_ENABLED=0
+    export HOME=~root RAY_USAGE_STATS_ENABLED=0
+    unset RAY_AUTH_MODE RAY_ADDRESS RAY_TMPDIR
     cd "$ROOT"
     ray up --yes --no-config-cache "$WORK/cluster.yaml"
     echo "== up"
@@ -129,7 +135,8 @@ case $1 in
     WORK=$(cd "$1" && pwd)
     PYTHON=$2
     PREFIX=$("$PYTHON" -c 'import sys; print(sys.prefix)')
-    export WORK PYTHON PREFIX
+    BASE=$("$PYTHON" -c 'import sys; print(sys.base_prefix)')
+    export WORK PYTHON PREFIX BASE
     [ "$(id -u)" = 0 ] || skip "not root"
     for tool in /usr/sbin/sshd ssh ssh-keygen rsync ip unshare nsenter pgrep; do
         command -v "$tool" >/dev/null || skip "no $tool"
