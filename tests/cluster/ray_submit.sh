@@ -62,7 +62,7 @@ StrictModes no
 PermitRootLogin prohibit-password
 PasswordAuthentication no
 PidFile none
-SetEnv PIP_NO_INDEX=1 PIP_NO_BUILD_ISOLATION=0 PIP_ROOT_USER_ACTION=ignore RAY_USAGE_STATS_ENABLED=0
+SetEnv PIP_NO_INDEX=1 PIP_NO_BUILD_ISOLATION=0 PIP_ROOT_USER_ACTION=ignore RAY_USAGE_STATS_ENABLED=0 RAY_gcs_rpc_server_reconnect_timeout_s=10
 CONF
 }
 
@@ -112,7 +112,7 @@ user() {
     ray exec "$WORK/cluster.yaml" "python -m orchestrator status"
     ray down --yes "$WORK/cluster.yaml"
     echo "== down"
-    within 60 stopped
+    within 180 stopped # a worker ends by itself once its head is gone, after 10 s here and 60 s by default
     echo "== nothing left"
 }
 
