@@ -52,19 +52,28 @@ def test_the_slurm_job_on_one_node(folder: Path):
     assert run("bash", "-n", "examples/slurm.sh").returncode == 0
     if run(*ISOLATED, "true").returncode:
         pytest.skip("no namespaces here, and `ray symmetric-run` ends all Ray processes it sees")
+    calls = folder / "calls"
     shim(folder, "srun", 'exec "$@"')
-    shim(folder, "scontrol", '[ "$*" = "show hostnames node1" ] && echo 127.0.0.1')
+    shim(folder, "scontrol", f'echo "$*" >> {calls}; [ "$*" != "show hostnames node1" ] || echo 127.0.0.1')
     rows = folder / "rows.jsonl"
     rows.write_text('{"question": "What is 1 + 1?"}\n{"question": "What is 2 + 2?"}\n')
-    inside = "ip link set lo up && exec bash examples/slurm.sh --model simulated --engines 2 --quiet"
-    done = run(
-        *(*ISOLATED, "bash", "-c", inside),
-        PATH=f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}",
-        PYTHONPATH=str(ROOT),
-        **{"HOME": str(folder), "RAY_TMPDIR": str(folder), "RAY_USAGE_STATS_ENABLED": "0"},
-        **{"SLURM_JOB_NODELIST": "node1", "SLURM_JOB_NUM_NODES": "1"},
-        **{"INPUT": str(rows), "OUT": str(folder / "out")},
-    )
+
+    def job(*options: str) -> subprocess.CompletedProcess[str]:
+        inside = "ip link set lo up && exec bash examples/slurm.sh --model simulated --engines 2 --quiet"
+        return run(
+            *(*ISOLATED, "bash", "-c", " ".join((inside, *options))),
+            PATH=f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+            PYTHONPATH=str(ROOT),
+            **{"HOME": str(folder), "RAY_TMPDIR": str(folder), "RAY_USAGE_STATS_ENABLED": "0"},
+            **{"SLURM_JOB_NODELIST": "node1", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_ID": "17"},
+            **{"INPUT": str(rows), "OUT": str(folder / "out")},
+        )
+
+    paused = job("--job-tokens", "1")
+    assert paused.returncode == 75, paused.stdout[-4000:] + paused.stderr[-4000:]
+    assert calls.read_text().splitlines() == ["show hostnames node1", "requeue 17"]
+    done = job()
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     assert "Running command on head node" in done.stdout
     assert len((folder / "out" / "results.jsonl").read_text().splitlines()) == 2
+    assert calls.read_text().splitlines()[2:] == ["show hostnames node1"]
