@@ -36,6 +36,8 @@ instead() { # FOLDER OTHER: the other one in its place
     mount --rbind "$2" "$1"
 }
 
+step() { printf '\n== %s\n' "$1"; }
+
 # As process 1 of a machine: serves ssh, and collects orphans as an init does.
 machine() { # NAME
     private "$1"
@@ -101,19 +103,19 @@ user() {
     unset RAY_AUTH_MODE RAY_ADDRESS RAY_TMPDIR
     cd "$ROOT"
     ray up --yes --no-config-cache "$WORK/cluster.yaml"
-    echo "== up"
+    step "up"
     within 180 nodes 2 || {
         ray exec "$WORK/cluster.yaml" 'tail -n 40 /tmp/ray/session_latest/logs/monitor*'
         false
     }
-    echo "== joined"
+    step "joined"
     ray submit "$WORK/cluster.yaml" solve.py -- "'What is 3 + 4 * 2?'" --model simulated --engines 2 --json -q
-    echo "== submitted"
+    step "submitted"
     ray exec "$WORK/cluster.yaml" "python -m orchestrator status"
     ray down --yes "$WORK/cluster.yaml"
-    echo "== down"
+    step "down"
     within 180 stopped # a worker ends by itself once its head is gone, after 10 s here and 60 s by default
-    echo "== nothing left"
+    step "nothing left"
 }
 
 ray() { "$PYTHON" -m ray.scripts.scripts "$@"; }
