@@ -14,27 +14,19 @@ from orchestrator.config import UsageError
 from search.types import Outcome
 
 _MAX_RIVALS = 8
+_TERMS = ("wait_s", "recompute_s", "transfer_s", "decode_s", "away_s")
 Decision = Mapping[str, Any]
 
 
 def plain(decision: Placed) -> dict[str, Any]:
-    """JSON values of a decision: the order's id, the engine, the expected hit, and terms (`..._s`) in seconds.
+    """JSON values of a decision: all its fields, and its cost in seconds.
 
     rivals: the cheapest of the engines that were not taken, where the decision names them.
     """
-    row = _rounded(asdict(decision))
-    if "rivals" in row:
-        row["rivals"] = [_rounded(rival) for rival in sorted(row["rivals"], key=cost_of)[:_MAX_RIVALS]]
+    row = {**_rounded(asdict(decision)), "cost_s": round(decision.cost_s, 6)}
+    if others := getattr(decision, "rivals", ()):
+        row["rivals"] = [plain(rival) for rival in sorted(others, key=lambda rival: rival.cost_s)[:_MAX_RIVALS]]
     return row
-
-
-def cost_of(decision: Decision) -> float:
-    """Seconds: the sum of the terms."""
-    return sum(float(decision[name]) for name in terms_of(decision))
-
-
-def terms_of(decision: Decision) -> list[str]:
-    return [name for name in decision if name.endswith("_s") and name != "cost_s"]
 
 
 def explain_text(run: Run, content: JournalContent, node_id: str) -> str:
@@ -56,7 +48,9 @@ def explain_text(run: Run, content: JournalContent, node_id: str) -> str:
     lines = [f"node {node_id} was grown by expansion {outcome.expansion_id} on {outcome.engine}"]
     for number, (_, decision) in enumerate(found, 1):
         again = f" (try {number} of {len(found)})" if len(found) > 1 else ""
-        lines += [f"placed on {decision['actor']}{again}; seconds by term:", *_table(decision)]
+        lines += [f"placed on {decision['actor']}{again}{_by(decision)}; seconds by term:", *_table(decision)]
+        if decision.get("runner_up"):
+            lines.append(f"next best: {decision['runner_up']}, {float(decision['runner_up_s']):.3f}")
     cost = outcome.cost
     lines.append(f"prefix tokens held: {cost.predicted_hit} predicted, {cost.actual_hit} found")
     return "\n".join(lines)
@@ -70,14 +64,21 @@ def _grown_by(content: JournalContent, node_id: str) -> Outcome:
     raise UsageError(f"problem {content.problem.id!r} has no node {node_id!r} that an engine grew; see `show`")
 
 
+def _by(decision: Decision) -> str:
+    """Who decided among how many, and from where KV is moved, as far as it is on record."""
+    policy, count, source = (decision.get(key) for key in ("policy", "candidates", "source"))
+    parts = [f" by {policy}" if policy else "", f" among {count} engines" if count else ""]
+    return "".join(parts) + (f", KV from {source}" if source else "")
+
+
 def _table(decision: Decision) -> Iterator[str]:
-    """The engine taken, marked, above its rivals, the cheapest first."""
+    """The engine taken, marked, above its rivals, the cheapest first. Of recompute and transfer the lesser counts."""
     rows = [decision, *decision.get("rivals", ())]
-    terms = terms_of(decision)
+    terms = [name for name in _TERMS if any(row.get(name) is not None for row in rows)]
     head = ["engine", "hit", *(name.removesuffix("_s") for name in terms), "cost"]
     cells = [[f"{'* ' if row is decision else '  '}{row['actor']}", str(row["predicted_hit"])] for row in rows]
     for cell, row in zip(cells, rows, strict=True):
-        cell += [f"{float(row.get(name, 0.0)):.3f}" for name in terms] + [f"{cost_of(row):.3f}"]
+        cell += ["-" if row.get(name) is None else f"{float(row[name]):.3f}" for name in (*terms, "cost_s")]
     widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
     for cell in [head, *cells]:
         yield "  ".join(
