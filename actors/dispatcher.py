@@ -17,7 +17,6 @@ from actors.fleet import Fleet
 from actors.flight import DispatchedFlight
 from actors.handles import EngineDownError, EngineFailedError, EngineHandle, IndexDownError, IndexHandle
 from actors.local_view import LocalView
-from actors.metering import DriverMeter
 from actors.placement import Branch, Placed, home, place
 from actors.rsbcm import Assignment, Scored
 from engine.base import Codec, flat, path_keys, without_repeated_end
@@ -78,7 +77,6 @@ class Dispatcher:
         capabilities: frozenset[str],
         options: PoolOptions | None = None,
         on_failure: Callable[[str, str], None] | None = None,
-        meter: DriverMeter | None = None,
     ) -> None:
         if not engines:
             raise ValueError("a pool needs at least one engine")
@@ -86,12 +84,13 @@ class Dispatcher:
         self.codec = codec
         self.capabilities = capabilities
         self.options = options or PoolOptions()
-        self.meter = meter or DriverMeter()
-        self.on_failure = self.meter.failures(on_failure or (lambda engine, reason: None))
+        self.on_failure = on_failure or (lambda engine, reason: None)
         self.on_call: Callable[[str, bool], None] = lambda engine, begins: None
         """Called when a call to an engine begins (True) and when it ends, however it ends."""
         self.on_placed: Callable[[str, Sequence[Placed]], None] = lambda tree, decisions: None
         """Called with every placement of orders of a tree."""
+        self.on_outcome: Callable[[Outcome], None] = lambda outcome: None
+        """Called with every outcome of an engine, its cost complete."""
         self._fingerprint = fingerprint
         self._local = LocalView()
         self._sent: set[asyncio.Task[None]] = set()
@@ -289,7 +288,7 @@ class Dispatcher:
                 self._local.note(outcome.engine, self._keys((*item.work.context, sample.token_ids)))
             cost = outcome.cost + Cost(predicted_hit=item.predicted, seconds={"queue": queued})
             whole = replace(outcome, cost=cost)
-            self.meter.outcome(whole)
+            self.on_outcome(whole)
             deliver(whole)
         return ""
 

@@ -14,12 +14,16 @@ _JOB_STATES = ("done", "failed", "running", "skipped")
 
 
 class DriverMeter:
-    """Thread-safe; without `metrics` it does nothing. `outcome` and `failures` are for the dispatcher."""
+    """Thread-safe. `outcome` and `failures` are for a dispatcher, `watching` and `job` for whoever gets events."""
 
     def __init__(self, metrics: Metrics | None = None) -> None:
         self._metrics = metrics or NoMetrics()
         self._running = 0
         self._lock = threading.Lock()
+
+    def send_to(self, metrics: Metrics) -> None:
+        """What is counted from now on goes there; without a call it goes nowhere."""
+        self._metrics = metrics
 
     def outcome(self, outcome: Outcome) -> None:
         cost, engine = outcome.cost, outcome.engine

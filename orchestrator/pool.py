@@ -17,12 +17,16 @@ OnFailure = Callable[[str, str], None]
 
 
 def start_pool(
-    config: Config, spec: EngineSpec, codec: Codec, on_failure: OnFailure | None = None
+    config: Config,
+    spec: EngineSpec,
+    codec: Codec,
+    on_failure: OnFailure | None = None,
+    meter: DriverMeter | None = None,
 ) -> tuple[Dispatcher, Callable[[], None]]:
-    """The pool and what closes it."""
+    """The pool and what closes it. meter: told of outcomes and failures; its metrics go to Ray where there is one."""
     engines: list[EngineHandle]
     index: IndexHandle
-    meter = DriverMeter()
+    meter = meter or DriverMeter()
     if config.runtime == "inline":
         engines, index = _inline(config, spec)
         gpus, close = config.device.startswith("cuda"), _nothing
@@ -36,14 +40,16 @@ def start_pool(
             cluster.close()
             raise
         engines, gpus, close = list(remote), layout.gpus_each > 0, cluster.close
-        meter = DriverMeter(cluster.metrics)
+        meter.send_to(cluster.metrics)
     options = PoolOptions(
         attempts=config.attempts,
         rows_per_engine=config.rows_per_engine or (16 if gpus else 2),
         call_timeout_s=config.call_timeout_s,
         near_roots=bool(spec.asks.tiers),
     )
-    pool = Dispatcher(engines, index, codec, spec.fingerprint, spec.capabilities, options, on_failure, meter)
+    told = meter.failures(on_failure or (lambda engine, reason: None))
+    pool = Dispatcher(engines, index, codec, spec.fingerprint, spec.capabilities, options, told)
+    pool.on_outcome = meter.outcome
     return pool, close
 
 

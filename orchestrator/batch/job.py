@@ -235,7 +235,7 @@ class Job:
         for busy in self.activity.stretches(last):
             self._say("busy", engine=busy.engine, begins_s=round(busy.begins_s, 3), ends_s=round(busy.ends_s, 3))
         progress = self.tally.snapshot()
-        self.orchestrator.pool.meter.job(self.name, progress)
+        self.orchestrator.meter.job(self.name, progress)
         self._say("progress", **progress, idle=dict(self.activity.idle_share()))
 
     def _placed(self, problem_id: str, decisions: Sequence[Placed]) -> None:
