@@ -42,11 +42,6 @@ class Assigner:
         self._timer: tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle] | None = None
 
     @property
-    def driver(self) -> str:
-        """Its name, its own among all drivers of the index."""
-        return self._base.driver
-
-    @property
     def mu(self) -> float:
         """Price of leaving home: lower where KV can follow fast."""
         fast = self.link is not None and self.link.tokens_per_s >= _FAST_TOKENS_PER_S

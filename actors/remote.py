@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 import time
-import uuid
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
+from ray.util import metrics as ray_metrics
 
 from actors.block_index import LEASE_S
 from actors.engine_actor import EngineActor
 from actors.handles import EngineDownError, EngineFailedError, EngineHandle, IndexDownError
 from actors.messages import Reply
+from actors.metrics import METRICS, EngineMeter
+from actors.names import PREFIX, engine_name, new_session
 from actors.placement import Placed
 from actors.placer import Assignment
 from actors.reward import RewardActor, RewardSpec
@@ -29,12 +33,69 @@ _INDEX_S = 5.0
 _CALLS = 32
 _RESTART_S = 120.0
 _RETRY_S = 0.2
+_METER_S = 1.0
+_STATS_S = 5.0
+
+
+class RayMetrics:
+    """`actors.metrics.Metrics` by `ray.util.metrics`: what Ray's nodes export for Prometheus. Thread-safe.
+
+    Ray forgets a gauge that is not set again within two reports: `refresh` sets them all again, `keep` does so in a
+    thread until `close`.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
+        self._gauges: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._keeper: threading.Thread | None = None
+
+    def count(self, name: str, amount: float, **tags: str) -> None:
+        if amount > 0:
+            self._metric(name).inc(amount, tags)
+
+    def set(self, name: str, value: float, **tags: str) -> None:
+        self._metric(name).set(value, tags)
+        self._gauges[name, frozenset(tags.items())] = value
+
+    def refresh(self) -> None:
+        for (name, tags), value in list(self._gauges.items()):
+            self._metric(name).set(value, dict(tags))
+
+    def keep(self) -> None:
+        def work() -> None:
+            while not self._closed.wait(_METER_S):
+                self.refresh()
+
+        self._keeper = threading.Thread(target=work, name="metrics", daemon=True)
+        self._keeper.start()
+
+    def close(self) -> None:
+        self._closed.set()
+        if self._keeper is not None:
+            self._keeper.join()
+
+    def observe(self, name: str, value: float, **tags: str) -> None:
+        self._metric(name).observe(value, tags)
+
+    def _metric(self, name: str) -> Any:
+        with self._lock:
+            if name not in self._made:
+                known = METRICS[name]
+                kinds: Mapping[str, Any] = {"counter": ray_metrics.Counter, "gauge": ray_metrics.Gauge}
+                if known.kind == "histogram":
+                    made = ray_metrics.Histogram(name, known.text, list(known.bounds), known.tags)
+                else:
+                    made = kinds[known.kind](name, known.text, known.tags)
+                self._made[name] = made
+            return self._made[name]
 
 
 class _RemoteEngine(EngineActor):
     """Calls of several problems run in threads and share the engine's batch; control calls have their own threads."""
 
-    def __init__(self, name: str, spec: EngineSpec, index_name: str) -> None:
+    def __init__(self, name: str, spec: EngineSpec, index_name: str, driver: str) -> None:
         index: list[Any] = []
 
         def publish(data: bytes) -> Reply:
@@ -44,10 +105,28 @@ class _RemoteEngine(EngineActor):
             return reply
 
         super().__init__(name, spec.build, publish, background=True)
+        self._driver = driver
+        self._calls = 0
+        threading.Thread(target=self._meter, name="metrics", daemon=True).start()
+
+    def _meter(self) -> None:
+        """Publish metrics for as long as the process lives."""
+        meter = EngineMeter(RayMetrics(), self.name)
+        while True:
+            meter.update(self._numbers())
+            time.sleep(_METER_S)
+
+    def _numbers(self) -> dict[str, Any]:
+        """An engine that takes one call at a time has no queue of its own: further calls wait for it."""
+        return {"waiting": max(self._calls - 1, 0), **super().stats()}
 
     @ray.method(concurrency_group="work")
     def expand(self, orders: Sequence[Expansion], token: str) -> list[Outcome]:  # type: ignore[override]
-        return super().expand(orders, token)
+        self._calls += 1
+        try:
+            return super().expand(orders, token)
+        finally:
+            self._calls -= 1
 
     @ray.method(concurrency_group="work")
     def score(self, requests: Sequence[ScoreRequest]) -> list[Score]:  # type: ignore[override]
@@ -88,27 +167,61 @@ class _RemoteEngine(EngineActor):
 
     @ray.method(concurrency_group="ctl")
     def stats(self) -> dict[str, Any]:  # type: ignore[override]
-        return super().stats()
+        where = {"node": _here(), "driver": self._driver}
+        return {**self._numbers(), **where, "incarnation": self.incarnation}
+
+
+def _here() -> str:
+    address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+    return address
 
 
 def start_index() -> RayIndex:
     """A restartable index actor that takes no CPU of the engines."""
-    name = f"rksc-index-{uuid.uuid4().hex[:12]}"
-    actor = (
-        ray.remote(RSBCM).options(name=name, num_cpus=0, max_restarts=-1, max_task_retries=0).remote(lease_s=LEASE_S)
-    )
-    return RayIndex(name, actor)
+    options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": 0}
+    name = new_session()
+    return RayIndex(name, ray.remote(RSBCM).options(name=name, **options).remote(lease_s=LEASE_S))
 
 
 def start_engine(
     name: str, spec: EngineSpec, index: RayIndex, num_cpus: float, num_gpus: float, direct: bool = False
 ) -> RayEngine:
-    """A restartable engine actor; retries are the dispatcher's business, by expansion id. direct: for RayTransport."""
+    """A restartable engine actor, named behind its index; retries are the dispatcher's business, by expansion id.
+
+    direct: for `RayTransport` that goes past the object store.
+    """
     decorate: Any = ray.remote
     groups = {"work": _CALLS, "ctl": 2, "move": 2}
     remote = decorate(concurrency_groups=groups, enable_tensor_transport=direct)(_RemoteEngine)
     options = {"num_cpus": num_cpus, "num_gpus": num_gpus, "max_restarts": -1, "max_task_retries": 0}
-    return RayEngine(name, remote.options(**options).remote(name, spec, index.name), spec.concurrent)
+    driver = f"{_here()}:{os.getpid()}"
+    actor = remote.options(name=engine_name(index.name, name), **options).remote(name, spec, index.name, driver)
+    return RayEngine(name, actor, spec.concurrent)
+
+
+def running_actors() -> dict[str, dict[str, Any]]:
+    """`stats` of every index and engine on the cluster by actor name, `{"state": why}` of one that does not answer.
+
+    Engines are named behind their index: `rksc-index-....engine-0`.
+    """
+    found = {row["name"]: row["namespace"] for row in ray.util.list_named_actors(all_namespaces=True)}
+    ours = {name: namespace for name, namespace in sorted(found.items()) if name.startswith(PREFIX)}
+    asked: dict[str, Any] = {}
+    rows: dict[str, dict[str, Any]] = {}
+    for name, namespace in ours.items():
+        try:
+            asked[name] = ray.get_actor(name, namespace=namespace).stats.remote()
+        except (ValueError, RayError) as error:
+            rows[name] = {"state": f"gone: {_first_line(error)}"}
+    ray.wait(list(asked.values()), num_returns=len(asked), timeout=_STATS_S) if asked else None
+    for name, ref in asked.items():
+        try:
+            rows[name] = {"state": "up", **ray.get(ref, timeout=0)}
+        except GetTimeoutError:
+            rows[name] = {"state": f"no answer in {_STATS_S:g} s"}
+        except RayError as error:
+            rows[name] = {"state": f"down: {_first_line(error)}"}
+    return rows
 
 
 def start_reward(name: str, spec: RewardSpec, num_cpus: float, num_gpus: float) -> RayReward:

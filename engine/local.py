@@ -241,7 +241,8 @@ class LocalEngine:
 
     def stats(self) -> dict[str, Any]:
         asks = self._scheduler.asks
-        return {**self.counts, **self.tree.memory(), **self.settings, **(asks.stats() if asks else {})}
+        queues = self._scheduler.lengths()
+        return {**self.counts, **queues, **self.tree.memory(), **self.settings, **(asks.stats() if asks else {})}
 
     @property
     def settings(self) -> dict[str, str]:

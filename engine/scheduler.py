@@ -73,6 +73,10 @@ class Scheduler:
         """The next step ends all rows of these requests and frees what they use; unknown ids are ignored."""
         self._cancelled.extend(ids)
 
+    def lengths(self) -> dict[str, int]:
+        """Requests that wait to be admitted, and rows that decode."""
+        return {"waiting": len(self._waiting), "decode_rows": len(self._running)}
+
     def step(self) -> None:
         """Admit what fits, run the model once over a chunk of prefill and all decoding rows, let finished rows go."""
         self._end_cancelled()

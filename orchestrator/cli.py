@@ -18,7 +18,7 @@ from orchestrator.calibrate_command import calibrate
 from orchestrator.compare_command import compare
 from orchestrator.config import Config, UsageError
 from orchestrator.estimate_command import estimate
-from orchestrator.report.command import diff, export_command, report, show
+from orchestrator.report.command import diff, explain, export_command, report, show
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -143,5 +143,6 @@ app.command()(run)
 app.command()(status)
 app.command()(report)
 app.command()(show)
+app.command()(explain)
 app.command()(diff)
 app.command("export")(export_command)

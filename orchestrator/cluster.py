@@ -5,14 +5,25 @@ from __future__ import annotations
 import logging
 import math
 import os
+import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import ray
+from ray.autoscaler.sdk import request_resources
 
-from actors.remote import RayEngine, RayIndex, RayReward, start_engine, start_index, start_reward
+from actors.remote import (
+    RayEngine,
+    RayIndex,
+    RayMetrics,
+    RayReward,
+    running_actors,
+    start_engine,
+    start_index,
+    start_reward,
+)
 from actors.reward import RewardSpec
 from actors.spec import EngineSpec
 from orchestrator.config import Config, UsageError
@@ -20,6 +31,7 @@ from orchestrator.resources import gpus_needed, require_local_gpus, too_few_gpus
 
 logger = logging.getLogger(__name__)
 _LOCAL_OBJECT_STORE = 128 << 20
+_CONNECT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +51,7 @@ class RayCluster:
         self._index: RayIndex | None = None
         self._engines: list[RayEngine] = []
         self._rewards: list[RayReward] = []
+        self.metrics = RayMetrics()
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
@@ -47,6 +60,7 @@ class RayCluster:
         if not ray.is_initialized():
             self._connect(config)
         layout = self._layout(config)
+        self.metrics.keep()
         self._index = start_index()
         self._engines = [
             start_engine(f"engine-{i}", spec, self._index, layout.cpus_each, layout.gpus_each)
@@ -64,6 +78,7 @@ class RayCluster:
         return self._rewards
 
     def close(self) -> None:
+        self.metrics.close()
         if not ray.is_initialized():
             return
         for handle in (*self._engines, *self._rewards, self._index):
@@ -76,6 +91,8 @@ class RayCluster:
         """Attach to a running cluster, else start Ray here, but not for GPUs that this machine lacks."""
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if not _attached(quiet):
+            if _named():
+                logger.warning("no Ray cluster answers at the address given; starting one on this machine")
             if config.gpus_per_engine or config.verifier_shares or config.device.startswith("cuda"):
                 require_local_gpus(config, config.engines if isinstance(config.engines, int) else 1)
             ray.init(address="local", include_dashboard=False, object_store_memory=_LOCAL_OBJECT_STORE, **quiet)
@@ -98,13 +115,22 @@ class RayCluster:
         return Layout(count, each, max(cpus, 0.0))
 
     def _require_gpus(self, config: Config, count: int, each: float) -> None:
-        """Impossible resources are an error before any model is loaded; an autoscaler may be given time."""
-        need = gpus_needed([each] * count + config.verifier_shares)
+        """Impossible resources are an error before any model is loaded; an autoscaler is asked, and given time."""
+        shares = [each] * count + config.verifier_shares
+        need = gpus_needed(shares)
         until = time.monotonic() + config.wait_for_resources_s
-        while (have := _resources().get("GPU", 0.0)) + 1e-6 < need:
-            if time.monotonic() >= until:
-                raise UsageError(too_few_gpus(config, count, each, have, "the cluster"))
-            time.sleep(0.5)
+        asked = False
+        try:
+            while (have := _resources().get("GPU", 0.0)) + 1e-6 < need:
+                if time.monotonic() >= until:
+                    raise UsageError(too_few_gpus(config, count, each, have, "the cluster"))
+                if not asked:
+                    request_resources(bundles=[{"GPU": share} for share in shares if share])
+                    asked = True
+                time.sleep(0.5)
+        finally:
+            if asked:  # the request would keep idle nodes for ever; actors that wait or run are a demand of their own
+                request_resources(bundles=[])
 
 
 def _auto(gpus: float, each: float, shares: list[float], cpus: float) -> int:
@@ -119,17 +145,50 @@ def _resources() -> dict[str, float]:
     return resources
 
 
+def look() -> dict[str, dict[str, Any]]:
+    """What runs on the cluster that RAY_ADDRESS or `ray start` names: `stats` by actor name. UsageError without one."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    here = ray.is_initialized()
+    if not here and not _attached({"log_to_driver": False, "logging_level": logging.ERROR}):
+        raise NoClusterError("no Ray cluster answers; start one with `ray start --head`, or name it by RAY_ADDRESS")
+    try:
+        return running_actors()
+    finally:
+        if not here:
+            ray.shutdown()
+
+
+class NoClusterError(Exception):
+    """There is no running cluster to look at."""
+
+
+def _named() -> str:
+    """Address that RAY_ADDRESS or `ray start` on this machine gives, or nothing."""
+    started = Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray" / "ray_current_cluster"
+    return os.environ.get("RAY_ADDRESS", "") or (started.read_text().strip() if started.is_file() else "")
+
+
 def _attached(quiet: dict[str, Any]) -> bool:
-    """Connect to the cluster that RAY_ADDRESS or `ray start` on this machine names, as `ray.init()` would.
+    """Connect to the cluster that is named, as `ray.init()` would; False if none is, or it does not answer.
 
     Another program's private Ray is left alone: it ends with that program. (address="auto" would find it.)
     """
-    started = Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray" / "ray_current_cluster"
-    if not os.environ.get("RAY_ADDRESS") and not started.is_file():
+    if not (address := _named()) or not _answers(address):
         return False
     try:
         ray.init(**quiet)
     except ConnectionError:
-        logger.warning("no Ray cluster answers at the address given; starting one on this machine")
+        return False
+    return True
+
+
+def _answers(address: str) -> bool:
+    """Whether anything listens at host:port; Ray itself would wait for minutes. True for what is no such address."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if not port.isdigit():
+        return True
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
+    except OSError:
         return False
     return True

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from actors.dispatcher import Dispatcher
+from actors.metering import DriverMeter
 from actors.spec import EngineSpec
 from engine.asks.options import refused
 from engine.base import Codec
@@ -71,6 +72,7 @@ class Orchestrator:
         self._thread: threading.Thread | None = None
         self._starting = threading.RLock()
         self.failures: list[tuple[str, str]] = []
+        self.meter = DriverMeter()
         try:
             self.spec.check()
         except ValueError as error:
@@ -276,7 +278,7 @@ class Orchestrator:
         with self._starting:
             if self._pool is None:
                 self._pool, self._close_pool = start_pool(
-                    self.config, self.spec, self._codec, self._note_failure, self._reward
+                    self.config, self.spec, self._codec, self._note_failure, self._reward, self.meter
                 )
             return self._pool
 
@@ -345,7 +347,7 @@ class Orchestrator:
             seed=checked.seed,
             capacity=self.config.capacity,
             gate=checked.gate,
-            on_event=on_event,
+            on_event=self.meter.watching(on_event),
             merge=checked.merged,
             tiers=checked.tiers,
         )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from actors.dispatcher import Dispatcher, PoolOptions
 from actors.handles import EngineHandle, IndexHandle, InlineEngine, InlineIndex
+from actors.metering import DriverMeter
 from actors.reward import InlineReward
 from actors.reward_verifier import RewardVerifier
 from actors.rsbcm import RSBCM
@@ -23,10 +24,13 @@ def start_pool(
     codec: Codec,
     on_failure: OnFailure | None = None,
     reward: RewardVerifier | None = None,
+    meter: DriverMeter | None = None,
 ) -> tuple[Dispatcher, Callable[[], None]]:
-    """The pool and what closes it. reward: a verifier whose models are started with the engines."""
+    """The pool and what closes it. reward: a verifier whose models are started with the engines. meter: told of
+    outcomes and failures; its metrics go to Ray where there is one."""
     engines: list[EngineHandle]
     index: IndexHandle
+    meter = meter or DriverMeter()
     if config.runtime == "inline":
         engines, index = _inline(config, spec)
         if reward is not None:
@@ -44,6 +48,7 @@ def start_pool(
             cluster.close()
             raise
         engines, gpus, close = list(remote), layout.gpus_each > 0, cluster.close
+        meter.send_to(cluster.metrics)
     options = PoolOptions(
         attempts=config.attempts,
         rows_per_engine=config.rows_per_engine or (16 if gpus else 2),
@@ -52,7 +57,10 @@ def start_pool(
         placement=config.placement,
         near_roots=bool(spec.asks.tiers),
     )
-    return Dispatcher(engines, index, codec, spec.fingerprint, spec.capabilities, options, on_failure), close
+    told = meter.failures(on_failure or (lambda engine, reason: None))
+    pool = Dispatcher(engines, index, codec, spec.fingerprint, spec.capabilities, options, told)
+    pool.on_outcome = meter.outcome
+    return pool, close
 
 
 def _inline(config: Config, spec: EngineSpec) -> tuple[list[EngineHandle], IndexHandle]:

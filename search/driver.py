@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -85,6 +85,15 @@ class TreeSearch:
         search's.
         """
         run = self._begin(problem, log)
+        try:
+            return await self._search(run)
+        except BaseException as error:
+            with suppress(Exception):  # the sink itself may be what raised
+                self._emit(run, "left", why=type(error).__name__)
+            raise
+
+    async def _search(self, run: Books) -> SearchResult:
+        problem = run.tree.problem
         self._emit(run, "start", strategy=self.strategy.name, seed=self.seed)
         run.skipping.open()
         prompts = [(prompt,) for prompt in run.tree.prompts.values()]

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from actors.placement import Placed
 from orchestrator.batch.activity import Activity
 from orchestrator.batch.attempt import Attempt, PausedError
 from orchestrator.batch.events import EventLog
@@ -25,6 +26,7 @@ from orchestrator.batch.stop import Stop
 from orchestrator.batch.summary import BatchSummary
 from orchestrator.batch.tally import Tally
 from orchestrator.config import UsageError
+from orchestrator.placements import plain
 from orchestrator.prepare import Checked
 from search.driver import EventSink, TreeSearch
 from search.types import Event
@@ -119,7 +121,8 @@ class Job:
         """Every row that is not finished, until the input ends or the job is stopped."""
         self.tally, self.activity = Tally(), Activity()  # the clock starts with the engines there
         self._say("begin", run=self.name, input=[str(path) for path in self.input.paths], strategy=search.strategy.name)
-        self.orchestrator.pool.on_call = self.activity.on_call
+        pool = self.orchestrator.pool
+        pool.on_call, pool.on_placed = self.activity.on_call, self._placed
         attempt = Attempt(self.orchestrator, search, self.folder / "journal", self.fingerprint, self._wave)
         rows = self.input.rows(self.options.limit, self.options.shard)
         beside = [asyncio.create_task(work) for work in (self._count(), self._progress())]
@@ -231,14 +234,20 @@ class Job:
     def _tell_progress(self, last: bool = False) -> None:
         for busy in self.activity.stretches(last):
             self._say("busy", engine=busy.engine, begins_s=round(busy.begins_s, 3), ends_s=round(busy.ends_s, 3))
-        self._say("progress", **self.tally.snapshot(), idle=dict(self.activity.idle_share()))
+        progress = self.tally.snapshot()
+        self.orchestrator.meter.job(self.name, progress)
+        self._say("progress", **progress, idle=dict(self.activity.idle_share()))
+
+    def _placed(self, problem_id: str, decisions: Sequence[Placed]) -> None:
+        self._say("placement", problem_id, decisions=[plain(decision) for decision in decisions])
 
     def _close(self) -> BatchSummary:
         idle = self.activity.idle_share()
         if self.stop.reason is None:
             self.tally.total = sum(self.tally.counts[name] for name in ("done", "failed", "skipped"))
         summary = BatchSummary.of(self.results, self.tally, idle, self.stop.reason)
-        self.orchestrator.pool.on_call = lambda engine, begins: None
+        pool = self.orchestrator.pool
+        pool.on_call, pool.on_placed = (lambda engine, begins: None), (lambda tree, decisions: None)
         self.results.close()
         try:
             self._tell_progress(last=True)

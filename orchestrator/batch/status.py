@@ -1,7 +1,8 @@
-"""The `status` command: where the runs of a folder are, from their events alone, in any shell that sees it."""
+"""The `status` command: where the runs of a folder are, from their events alone, or what runs on the Ray cluster."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from pathlib import Path
@@ -11,21 +12,27 @@ import typer
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 
-from orchestrator.arguments import USAGE
+from orchestrator.arguments import NOTHING_RAN, USAGE
 from orchestrator.batch.events import last_event
 from orchestrator.batch.folder import Run, runs_of
 from orchestrator.batch.view import plain_line, table
 from orchestrator.config import UsageError
+from orchestrator.render import printable
 
 _SILENT_S = 10.0
 
 
 def status(
-    out: Annotated[Path, typer.Argument(metavar="DIR", help="folder of `run --out`")],
+    out: Annotated[
+        Path | None, typer.Argument(metavar="[DIR]", help="folder of `run --out`; the running cluster without one")
+    ] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="again every second, until all runs have ended")] = False,
     name: Annotated[str | None, typer.Option(help="only this run")] = None,
+    cluster: Annotated[bool, typer.Option("--cluster", help="the running Ray cluster: engines, index, driver")] = False,
 ) -> None:
-    """Show where the runs of a folder are."""
+    """Show where the runs of a folder are, or what runs on the Ray cluster."""
+    if out is None or cluster:
+        raise typer.Exit(_cluster(out, watch, name))
     try:
         runs = runs_of(out, name)
         console = Console(highlight=False)
@@ -36,6 +43,26 @@ def status(
     except UsageError as error:
         print(f"error: {error}", file=sys.stderr)
         raise typer.Exit(USAGE) from None
+
+
+def _cluster(out: Path | None, watch: bool, name: str | None) -> int:
+    """Print what runs on the cluster; the exit code."""
+    from orchestrator.cluster import NoClusterError, look
+    from orchestrator.cluster_status import lines_of
+
+    if out is not None or watch or name is not None:
+        given = repr(str(out)) if out is not None else "--watch" if watch else f"--name {name}"
+        print(f"error: {given} goes with the folder of a `run`, not with the cluster", file=sys.stderr)
+        return USAGE
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            found = look()
+    except NoClusterError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return NOTHING_RAN
+    for line in lines_of(found):
+        print(printable(line))
+    return 0
 
 
 def state_of(run: Run, now: float) -> tuple[str, dict[str, Any] | None]:

@@ -15,6 +15,8 @@ from orchestrator.arguments import USAGE
 from orchestrator.batch.folder import Run, runs_of
 from orchestrator.batch.journal import JournalError
 from orchestrator.config import UsageError
+from orchestrator.placements import explain_text
+from orchestrator.render import printable
 from orchestrator.report.collect import tree_of
 from orchestrator.report.compare import compare, lines_of
 from orchestrator.report.export import FORMATS, export, find
@@ -55,6 +57,19 @@ def show(
     """Print the tree of one problem, and why its answer won."""
     with _usage():
         print(tree_text(tree_of(find(_run(folder, name), problem_id))))
+
+
+def explain(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="folder of `run --out`")],
+    problem_id: Annotated[str, typer.Argument(metavar="ID", help="id of the problem")],
+    node: Annotated[str, typer.Argument(metavar="NODE", help="id of a node, as `show` and the report name it")],
+    name: Annotated[str | None, typer.Option(help="the run, where the folder has several")] = None,
+) -> None:
+    """Print why a node was grown on its engine: the placement, with every term of its cost."""
+    with _usage():
+        run = _run(folder, name)
+        for line in explain_text(run, find(run, problem_id), node).splitlines():
+            print(printable(line))
 
 
 def diff(

