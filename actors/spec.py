@@ -13,7 +13,7 @@ from engine.eviction import policy
 from engine.kv_size import kv_bytes_per_token
 from engine.models import SIMULATED, ModelSource, resolve
 
-_SIMULATED = frozenset({"logprobs", "confidence", "score"})
+_SIMULATED = frozenset({"logprobs", "confidence", "score", "prune"})
 _LOCAL = _SIMULATED | {"kv_export", "cancel"}
 
 

@@ -44,11 +44,11 @@ OPTIONS = (
 
 @dataclass(frozen=True)
 class Arithmetic(ReasoningGym):
-    """Chain sums and expressions in turn, on numbers of one or two digits."""
+    """Chain sums of four digits, and expressions of two or three numbers of up to two digits, in turn."""
 
     parts: Mapping[str, Mapping[str, Any]] = field(
         default_factory=lambda: {
-            "chain_sum": {"min_terms": 4, "max_terms": 4, "max_digits": 2},
+            "chain_sum": {"min_terms": 4, "max_terms": 4, "max_digits": 1},
             "basic_arithmetic": {"min_terms": 2, "max_terms": 3, "max_digits": 2},
         }
     )
@@ -141,8 +141,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--model", choices=("qwen", "embedded"), default="qwen")
     parser.add_argument("--gguf", type=Path, default=GGUF, help=f"the file of qwen; default {GGUF}")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
-    parser.add_argument("--problems", type=int, help="default 64, embedded 20")
-    parser.add_argument("--tokens", type=int, default=768, help="budget of a problem and strategy")
+    parser.add_argument("--problems", type=int, help="default 60, embedded 20")
+    parser.add_argument("--tokens", type=int, default=512, help="budget of a problem and strategy")
     parser.add_argument("--seed", type=int, default=7, help="of the generated problems and of the sampling")
     parser.add_argument("--strategies", default=STRATEGIES, help="names, separated by commas")
     parser.add_argument("--option", "-o", action="append", default=[], help="strategy.key=value, may be repeated")
@@ -151,7 +151,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
     parser.add_argument("--save", action="store_true", help="write bench/results/compare-MODEL.json")
     options = parser.parse_args(arguments)
-    options.problems = options.problems or (64 if options.model == "qwen" else 20)
+    options.problems = options.problems or (60 if options.model == "qwen" else 20)
     options.records = options.records or RESULTS / f"compare-{options.model}.jsonl"
     return options
 
