@@ -208,7 +208,7 @@ class TextEngine:
         return 4 + (stream % 1000) / 250 + stream_key(stream, "certainty", at // 8) % 1000 / 250
 
     def _unsure_at(self, groups: Groups, stream: int, count: int) -> int | None:
-        """Tokens after which a row of `count` tokens is pruned, None if it is not; one that ends there anyway is not."""
+        """Tokens after which a row of `count` tokens is pruned; None if it is not, or ends there anyway."""
         for at in range(count):
             if groups.add(self.certainty(stream, at)) and at + 1 < count:
                 return at + 1

@@ -29,7 +29,9 @@ async def landed(
     wire = {order.id: sent(order, pool) for order in wave}
     if whole or not isinstance(strategy, Recalling) or "cancel" not in pool.capabilities:
         outcomes = await pool.expand(list(wire.values()))
-        yield [_counted(order, received(order, wire[order.id], o, pool)) for order, o in zip(wave, outcomes, strict=True)]
+        yield [
+            _counted(order, received(order, wire[order.id], o, pool)) for order, o in zip(wave, outcomes, strict=True)
+        ]
         return
     flight = pool.launch(list(wire.values()))
     waiting = list(wave)

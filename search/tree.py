@@ -311,9 +311,7 @@ class SearchTree:
 
 
 def _thought(sample: Sample) -> Thought:
-    return Thought(
-        sample.text, sample.token_ids, sample.finish, sample.logprob, sample.confidence, sample.lowest
-    )
+    return Thought(sample.text, sample.token_ids, sample.finish, sample.logprob, sample.confidence, sample.lowest)
 
 
 def _status(sample: Sample, complete: bool) -> Status:

@@ -86,7 +86,10 @@ def test_the_command_writes_the_form_of_the_ending(capsys, data, tmp_path, endin
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("plot.png", [".html or .svg", "plot.png"]), ("gone/plot.svg", ["gone/plot.svg", "cannot be written", "no folder"])],
+    [
+        ("plot.png", [".html or .svg", "plot.png"]),
+        ("gone/plot.svg", ["gone/plot.svg", "cannot be written", "no folder"]),
+    ],
 )
 def test_a_plot_that_cannot_be_made_is_a_usage_error(capsys, data, tmp_path, name, words):
     arguments = ("--data", str(data), "--strategies", "greedy", "--limit", "1", "--plot", str(tmp_path / name))
