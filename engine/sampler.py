@@ -17,8 +17,8 @@ _WIDTHS = (6.0, 12.0, float("inf"))
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """tokens [N] int64. Under the model at T = 1: logprob [N] of the tokens, top1 [N] largest probability, logprobs [N, V]
-    of all tokens."""
+    """tokens [N] int64. Under the model at T = 1: logprob [N] of the tokens, top1 [N] largest probability,
+    logprobs [N, V] of all tokens."""
 
     tokens: Tensor
     logprob: Tensor
