@@ -11,7 +11,7 @@ import networkx as nx
 
 from search.node import Node, Status, canonical, node_json
 from search.ports import Context
-from search.steps import spoken, states_final
+from search.steps import has_think_tag, spoken, states_final
 from search.types import ENDED, Expansion, Mode, Outcome, Problem, Sample, Sampling, Thought, Verdict
 
 ROOT = "r"
@@ -130,7 +130,9 @@ class SearchTree:
         """Whether `sample` finishes the path: the model ended it, or a whole step states the final answer."""
         if sample.finish in ENDED:
             return True
-        return sample.finish == "step" and self.is_final(spoken(self.text(parent), sample.text))
+        if sample.finish != "step" or not (has_think_tag(sample.text) or self.is_final(sample.text)):
+            return False
+        return self.is_final(spoken(self.text(parent), sample.text))
 
     # -- asking and telling ----------------------------------------------------------------------------------------
     def expansion(
@@ -257,9 +259,13 @@ class SearchTree:
             self._count(node, open_leaves=int(node.expandable))
 
     def _count(self, node: Node, in_flight: int = 0, open_leaves: int = 0) -> None:
-        for above in self.path(node):
+        if not in_flight and not open_leaves:
+            return
+        above: Node | None = node
+        while above is not None:
             above.in_flight += in_flight
             above.open_leaves += open_leaves
+            above = None if above.parent is None else self._nodes[above.parent]
 
     def _child(self, parent: Node, sample: Sample, engine: str, order: Expansion) -> Node:
         complete = self.completes(parent, sample)
