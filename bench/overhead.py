@@ -1,8 +1,8 @@
 """`python -m bench.overhead`: what the controller itself costs, engines and verifiers left out.
 
 Nodes: CPU milliseconds of strategy, driver and tree for each node of a search that grows to `--nodes`, on a simulated
-pool whose own time (that of the same calls made again) is taken off. Waiting: wall-clock seconds of a search on an engine that takes 50 ms a call, beside
-the least that its orders in flight allow.
+pool whose own time (that of the same calls made again) is taken off. Waiting: wall-clock seconds of a search on an
+engine that takes 50 ms a call, beside the least that its orders in flight allow.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from statistics import median
 from typing import Any
 
 from bench.environment import environment
+from engine.base import BranchRequest, BranchResult
+from engine.simulated import SimulatedEngine
 from search.budget import Budget
 from search.driver import TreeSearch
 from search.simulated import SimulatedPool
@@ -44,7 +46,7 @@ def cases(nodes: int) -> dict[str, tuple[str, World, Options]]:
     whole = {"samples": nodes, "wave": 16}
     return {
         "greedy": ("greedy", STEPS, {"max_depth": PATH}),
-        "self_consistency": ("self_consistency", WHOLE, {**whole, "stop_at": 1.0}),
+        "self_consistency": ("self_consistency", WHOLE, {**whole, "samples": 2 * nodes, "stop_at": 1.0}),
         "self_consistency pruned": ("self_consistency", WHOLE, {**whole, "stop": "none", "prune": 0.1, "warmup": 16}),
         "best_of_n": ("best_of_n", WHOLE, whole),
         "beam": ("beam", STEPS, {"n": 256, "m": 4, "max_depth": nodes // 256 + 1}),
@@ -56,7 +58,7 @@ def cases(nodes: int) -> dict[str, tuple[str, World, Options]]:
         "mcts": ("mcts", STEPS, {"simulations": half, "leaves": 8, "max_depth": 30}),
         "mcts puct": ("mcts", STEPS, {"simulations": half, "leaves": 8, "policy": "puct", "max_depth": 30}),
         "mcts widening": ("mcts", STEPS, {"simulations": half, "leaves": 8, "widen": 1.0, "max_depth": 30}),
-        "ab_mcts": ("ab_mcts", WHOLE, {"simulations": half, "k": 2, "max_depth": 30}),
+        "ab_mcts": ("ab_mcts", WHOLE, {"simulations": nodes, "k": 2, "max_depth": 30}),
         "ab_mcts by steps": ("ab_mcts", STEPS, {"simulations": half, "k": 2, "unit": "step", "max_depth": 30}),
     }
 
@@ -103,6 +105,19 @@ def per_node(name: str, world: World, options: Options, nodes: int) -> dict[str,
     return {"nodes": len(found.tree) - 1, "ms_per_node": 1e3 * spent / (len(found.tree) - 1)}
 
 
+class PunctualEngine(SimulatedEngine):
+    """A call takes `CALL_S`, what it computes for that included. cpu_s: of its calls so far."""
+
+    cpu_s = 0.0
+
+    def expand(self, requests: Sequence[BranchRequest]) -> list[BranchResult]:
+        began, cpu = time.perf_counter(), time.thread_time()
+        results = super().expand(requests)
+        self.cpu_s += time.thread_time() - cpu
+        time.sleep(max(CALL_S - (time.perf_counter() - began), 0.0))
+        return results
+
+
 @dataclass(frozen=True)
 class Waiting:
     """A search with several orders in flight. calls: the least number of engine calls one after the other."""
@@ -124,15 +139,20 @@ def waited(case: Waiting, rounds: int) -> dict[str, Any]:
     """Of several rounds on the real stack in this process: seconds from asking to the answer, beside the ideal."""
     from orchestrator import Orchestrator
 
-    simulated = {"per_call_s": CALL_S, "realtime": True, "depth": 40}
+    made: list[PunctualEngine] = []
+
+    def engine() -> PunctualEngine:
+        made.append(PunctualEngine(depth=40))
+        return made[-1]
+
     walls, cpus = [], []
-    with Orchestrator(model="simulated", runtime="inline", verifier="confidence", simulated=simulated) as own:
+    with Orchestrator(engine=engine, runtime="inline", engines=1, verifier="confidence") as own:
         own.solve("A first problem", case.name, **case.options)
         for i in range(rounds):
-            began, cpu = time.perf_counter(), time.process_time()
+            began, cpu = time.perf_counter(), time.process_time() - sum(one.cpu_s for one in made)
             found = own.solve(f"Problem {i}", case.name, **case.options)
             walls.append(time.perf_counter() - began)
-            cpus.append(time.process_time() - cpu)
+            cpus.append(time.process_time() - sum(one.cpu_s for one in made) - cpu)
             if len(found.tree.told) != case.options.get("simulations", case.options.get("samples")):
                 raise RuntimeError(f"{case.name} ended early: {found.stop_reason}")
     ideal = case.calls * CALL_S
