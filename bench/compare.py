@@ -42,6 +42,10 @@ OPTIONS = (
 """Sizes that let each search spend about its budget; samples of a wave share what is left, so two waves of four."""
 
 
+_NO_TIMEOUT_S = 1e6
+"""A call on a busy machine may take long, and an engine in this process cannot be killed, only loaded once more."""
+
+
 @dataclass(frozen=True)
 class Arithmetic(ReasoningGym):
     """Chain sums of four digits, and expressions of two or three numbers of up to two digits, in turn."""
@@ -92,6 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "engines": 1,
         "dtype": options.dtype,
         "concurrency": options.concurrency,
+        "call_timeout_s": _NO_TIMEOUT_S,
     }
     names = ("greedy", *options.strategies.split(","))
     own = [option for option in OPTIONS if option.partition(".")[0] in names]

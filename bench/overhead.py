@@ -47,6 +47,11 @@ def cases(nodes: int) -> dict[str, tuple[str, World, Options]]:
     return {
         "greedy": ("greedy", STEPS, {"max_depth": PATH}),
         "self_consistency": ("self_consistency", WHOLE, {**whole, "samples": 2 * nodes, "stop_at": 1.0}),
+        "self_consistency window": (
+            "self_consistency",
+            WHOLE,
+            {**whole, "samples": 2 * nodes, "stop": "window", "window": nodes},
+        ),
         "self_consistency pruned": ("self_consistency", WHOLE, {**whole, "stop": "none", "prune": 0.1, "warmup": 16}),
         "best_of_n": ("best_of_n", WHOLE, whole),
         "beam": ("beam", STEPS, {"n": 256, "m": 4, "max_depth": nodes // 256 + 1}),
