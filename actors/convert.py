@@ -7,6 +7,7 @@ from engine.base import (
     BranchRequest,
     BranchResult,
     LayerExit,
+    PruneRule,
     ScoreQuery,
     ScoreResult,
     StepRule,
@@ -18,7 +19,7 @@ from search.types import Cost, Expansion, Outcome, Sample, Score, ScoreRequest
 
 def to_request(order: Expansion, request_id: str) -> BranchRequest:
     """The engine's request; sample i's stream depends on (seed, problem, node, i) only."""
-    sampling, boundary = order.sampling, order.sampling.boundary
+    sampling, boundary, prune = order.sampling, order.sampling.boundary, order.sampling.prune
     indices = range(order.first_sample, order.first_sample + order.n)
     return BranchRequest(
         id=request_id,
@@ -36,6 +37,7 @@ def to_request(order: Expansion, request_id: str) -> BranchRequest:
         top_p=sampling.top_p,
         deadline_s=order.deadline_s,
         tiers=None if order.tiers is None else frozenset(order.tiers),
+        prune=None if prune is None else PruneRule(prune.window, prune.floor),
     )
 
 
@@ -63,7 +65,9 @@ def to_score(result: ScoreResult, engine: str) -> Score:
 
 
 def _sample(branch: Branch, index: int) -> Sample:
-    return Sample(branch.text, branch.token_ids, branch.finish, index, branch.logprob, branch.confidence)
+    return Sample(
+        branch.text, branch.token_ids, branch.finish, index, branch.logprob, branch.confidence, lowest=branch.lowest
+    )
 
 
 def cost_of(usage: Usage) -> Cost:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
 from actors.engine_actor import EngineActor
@@ -14,6 +15,9 @@ from engine.base import Engine
 from search.types import Expansion, Outcome, Score, ScoreRequest
 
 T = TypeVar("T")
+_CALLS = 64
+"""Calls to one engine in this process at a time: as many can share its batch. asyncio's own threads are too few for
+that, the number of cores and four."""
 
 
 class EngineDownError(Exception):
@@ -94,6 +98,7 @@ class InlineEngine:
         self._build = build
         self._index = index
         self._actor: EngineActor | None = None
+        self._calls = ThreadPoolExecutor(_CALLS, f"{name}-call")
 
     @property
     def name(self) -> str:
@@ -149,7 +154,7 @@ class InlineEngine:
     async def _work(self, call: Callable[[], T]) -> T:
         """In a thread, so that the loop stays free; the actor lets calls share a batch or go one by one."""
         self._guard(lambda: self.actor)
-        return await asyncio.to_thread(self._guard, call)
+        return await asyncio.get_running_loop().run_in_executor(self._calls, self._guard, call)
 
     def _guard(self, call: Callable[[], T]) -> T:
         try:

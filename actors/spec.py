@@ -13,7 +13,7 @@ from engine.eviction import policy
 from engine.kv_size import kv_bytes_per_token
 from engine.models import SIMULATED, ModelSource, resolve
 
-_SIMULATED = frozenset({"logprobs", "confidence", "score", "kv_export"})
+_SIMULATED = frozenset({"logprobs", "confidence", "score", "prune", "kv_export"})
 _LOCAL = _SIMULATED | {"cancel"}
 
 

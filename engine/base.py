@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Literal, Protocol, runtime_checkable
 
-Finish = Literal["step", "stop", "eos", "length", "cancelled", "error"]
+Finish = Literal["step", "stop", "eos", "length", "pruned", "cancelled", "error"]
 Segments = tuple[tuple[int, ...], ...]
 """A path as token segments, the prompt first; the engine caches KV so that segment ends are addressable."""
 
@@ -42,6 +42,17 @@ class StepRule:
 
 
 @dataclass(frozen=True, slots=True)
+class PruneRule:
+    """Watches the mean confidence of each group of `window` tokens in a row (see `engine.confidence`).
+
+    floor: a row whose newest whole group is below it ends at once, as "pruned"; None only records the lowest group.
+    """
+
+    window: int
+    floor: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class BranchRequest:
     """Sample one continuation of `path` per entry of `streams` (64-bit keys of the rows' random streams)."""
 
@@ -54,17 +65,21 @@ class BranchRequest:
     deadline_s: float | None = None
     tiers: frozenset[str] | None = None
     """ASKS tiers that may approximate this call; None: those of the engine's configuration."""
+    prune: PruneRule | None = None
+    """Ends rows of low confidence; needs the capability of that name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """One sampled continuation. logprob: sum of log p under the model (temperature 1); confidence: mean top-1 p."""
+    """One sampled continuation. logprob: sum of log p under the model (temperature 1); confidence: mean top-1 p;
+    lowest: mean confidence of the lowest group, where a `PruneRule` watched it."""
 
     token_ids: tuple[int, ...]
     text: str
     finish: Finish
     logprob: float | None = None
     confidence: float | None = None
+    lowest: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +228,7 @@ class Engine(Protocol):
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """Of `logprobs`, `confidence`, `score`, `layer_exit`, `hidden`, `kv_export`, `cancel`."""
+        """Of `logprobs`, `confidence`, `score`, `layer_exit`, `hidden`, `kv_export`, `cancel`, `prune`."""
         ...
 
     @property

@@ -9,13 +9,15 @@ import torch
 from torch import Tensor
 
 from engine.base import Branch, Codec, Finish, StepRule
+from engine.confidence import TOP, Groups, token_confidence
 from engine.row_kv import RowKV
 from engine.sampler import draw
 
 
 @dataclass(slots=True, eq=False)
 class Row:
-    """One sample under way: its random stream, its rules, and what it has drawn. kv: while it decodes."""
+    """One sample under way: its random stream, its rules, and what it has drawn. kv: while it decodes.
+    groups: watches its confidence, where that may end it."""
 
     path: tuple[int, ...]
     stream: int
@@ -28,6 +30,7 @@ class Row:
     top1: float = 0.0
     finish: Finish | None = None
     kv: RowKV | None = None
+    groups: Groups | None = None
 
     @property
     def newest(self) -> int:
@@ -36,10 +39,14 @@ class Row:
 
     def branch(self, codec: Codec) -> Branch:
         n = max(len(self.tokens), 1)
-        return Branch(tuple(self.tokens), self._text(codec), self.finish or "cancelled", self.logprob, self.top1 / n)
+        lowest = self.groups.lowest if self.groups else None
+        finish = self.finish or "cancelled"
+        return Branch(tuple(self.tokens), self._text(codec), finish, self.logprob, self.top1 / n, lowest)
 
-    def take(self, token: int, logprob: float, top1: float, codec: Codec, now: float) -> None:
-        """Append a drawn token and see whether the row is finished."""
+    def take(
+        self, token: int, logprob: float, top1: float, codec: Codec, now: float, confidence: float | None = None
+    ) -> None:
+        """Append a drawn token and see whether the row is finished. confidence: of the token, for watched rows."""
         self.tokens.append(token)
         self.logprob += logprob
         self.top1 += top1
@@ -47,6 +54,9 @@ class Row:
             self.finish = "eos"
         else:
             self.finish = self.rule.finish(self._text(codec), len(self.tokens))
+        unsure = self.groups is not None and confidence is not None and self.groups.add(confidence)
+        if self.finish is None and unsure:
+            self.finish = "pruned"
         if self.finish is None and self.deadline is not None and now >= self.deadline:
             self.finish = "cancelled"
 
@@ -65,6 +75,9 @@ def draw_all(logits: Tensor, rows: Sequence[Row], codec: Codec, now: float) -> N
         torch.tensor([row.temperature for row in rows], device=device),
         torch.tensor([row.top_p for row in rows], device=device),
     )
-    values = zip(drawn.tokens.tolist(), drawn.logprob.tolist(), drawn.top1.tolist(), strict=True)
-    for row, (token, logprob, top1) in zip(rows, values, strict=True):
-        row.take(token, logprob, top1, codec, now)
+    values = zip(drawn.tokens.tolist(), drawn.logprob.tolist(), drawn.top1.tolist(), drawn.logprobs, strict=True)
+    for row, (token, logprob, top1, logprobs) in zip(rows, values, strict=True):
+        confidence = None
+        if row.groups is not None:
+            confidence = token_confidence(logprobs.topk(min(TOP, len(logprobs))).values.tolist())
+        row.take(token, logprob, top1, codec, now, confidence)

@@ -161,7 +161,7 @@ class LocalEngine:
     def capabilities(self) -> frozenset[str]:
         """`layer_exit` takes a fused model; others read a question to the last layer, whatever is asked."""
         own = {"layer_exit"} if isinstance(self.model, FusedModel) else set()
-        return frozenset({"logprobs", "confidence", "score", "kv_export", "cancel", *own})
+        return frozenset({"logprobs", "confidence", "score", "kv_export", "cancel", "prune", *own})
 
     def expand(self, requests: Sequence[BranchRequest]) -> list[BranchResult]:
         """Prefill what no ancestor holds, decode all rows together.

@@ -26,6 +26,7 @@ from engine.base import (
     flat,
     refusal,
 )
+from engine.confidence import Groups
 from engine.decode import Row, draw_all
 from engine.labels import Labels
 from engine.scoring import Asked
@@ -36,7 +37,7 @@ class PlainEngine:
     reading ends early, and the counts say so.
     """
 
-    capabilities = frozenset({"logprobs", "confidence", "score"})
+    capabilities = frozenset({"logprobs", "confidence", "score", "prune"})
     concurrent = True
 
     def __init__(self, model: Any, codec: Codec, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -79,7 +80,8 @@ class PlainEngine:
             return BranchResult(request.id, error=error)
         began = self.clock()
         until = None if request.deadline_s is None else began + request.deadline_s
-        rows = [Row(path, s, request.rule, request.temperature, request.top_p, until) for s in request.streams]
+        settings = (request.rule, request.temperature, request.top_p, until)
+        rows = [Row(path, stream, *settings, groups=Groups.of(request.prune)) for stream in request.streams]
         while running := [row for row in rows if row.finish is None]:
             logits = self._last([[*path, *row.tokens] for row in running])
             draw_all(logits, running, self.codec, self.clock())

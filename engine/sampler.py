@@ -17,11 +17,13 @@ _WIDTHS = (6.0, 12.0, float("inf"))
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """tokens [N] int64; logprob [N] of the tokens and top1 [N] largest probability, both under the model at T = 1."""
+    """tokens [N] int64. Under the model at T = 1: logprob [N] of the tokens, top1 [N] largest probability,
+    logprobs [N, V] of all tokens."""
 
     tokens: Tensor
     logprob: Tensor
     top1: Tensor
+    logprobs: Tensor
 
 
 def draw(logits: Tensor, keys: Tensor, steps: Tensor, temperature: Tensor, top_p: Tensor) -> Draw:
@@ -32,7 +34,7 @@ def draw(logits: Tensor, keys: Tensor, steps: Tensor, temperature: Tensor, top_p
     for row in torch.nonzero(temperature > 0).flatten().tolist():
         tokens[row] = _sample(logprobs[row], keys[row], steps[row], float(temperature[row]), float(top_p[row]))
     chosen = logprobs.gather(1, tokens[:, None])[:, 0]
-    return Draw(tokens, chosen, logprobs.gather(1, best[:, None])[:, 0].exp())
+    return Draw(tokens, chosen, logprobs.gather(1, best[:, None])[:, 0].exp(), logprobs)
 
 
 def _sample(logprobs: Tensor, key: Tensor, step: Tensor, temperature: float, top_p: float) -> Tensor:

@@ -23,7 +23,9 @@ from engine.base import (
     StepRule,
     Usage,
     flat,
+    stream_key,
 )
+from engine.confidence import Groups
 from engine.eviction import policy
 from engine.kv_tree import KVTree, Payload
 from engine.tokenizer import ByteCodec
@@ -83,7 +85,7 @@ class TextEngine:
     sleep: called with each call's seconds; None only reports them.
     """
 
-    capabilities = frozenset({"logprobs", "confidence", "score", "kv_export"})
+    capabilities = frozenset({"logprobs", "confidence", "score", "prune", "kv_export"})
     concurrent = False
 
     def __init__(
@@ -209,7 +211,7 @@ class TextEngine:
         """prefilled: tokens of the whole call, whose seconds count towards the request's deadline."""
         path, texts = flat(request.path), self._texts(request.path)
         steps = self._steps_until(request.deadline_s, prefilled)
-        branches = tuple(self._branch(texts, stream, request.rule, steps) for stream in request.streams)
+        branches = tuple(self._branch(texts, stream, request, steps) for stream in request.streams)
         for branch in branches:
             self._hold((*path, *branch.token_ids[:-1]))
         generated = sum(len(branch.token_ids) for branch in branches)
@@ -223,16 +225,31 @@ class TextEngine:
         left = deadline_s - sum(self.latency.seconds(prefilled, 0))
         return max(int(left / self.latency.step_s), 1)
 
-    def _branch(self, path: tuple[str, ...], stream: int, rule: StepRule, steps: int | None) -> Branch:
+    def _branch(self, path: tuple[str, ...], stream: int, request: BranchRequest, steps: int | None) -> Branch:
         written = self.write(path, stream)
         if isinstance(written, Branch):
             return written
-        text, finish = cut(written, rule)
+        text, finish = cut(written, request.rule)
         if steps is not None and len(text.encode()) + (finish == "eos") > steps:
             text, finish = text.encode()[:steps].decode("utf-8", "ignore"), "cancelled"
         tokens = tuple(self.codec.encode(text)) + ((EOS,) if finish == "eos" else ())
+        groups = Groups.of(request.prune)
+        if groups is not None and (end := self._unsure_at(groups, stream, len(tokens))) is not None:
+            tokens, finish = tokens[:end], "pruned"
+            text = self.codec.decode(tokens)
         confidence = 0.5 + (stream % 1000) / 2000
-        return Branch(tokens, text, finish, -0.1 * len(tokens), confidence)
+        return Branch(tokens, text, finish, -0.1 * len(tokens), confidence, groups.lowest if groups else None)
+
+    def certainty(self, stream: int, at: int) -> float:
+        """Confidence of a row's token number `at`: the row's own level, up and down every eight tokens."""
+        return 4 + (stream % 1000) / 250 + stream_key(stream, "certainty", at // 8) % 1000 / 250
+
+    def _unsure_at(self, groups: Groups, stream: int, count: int) -> int | None:
+        """Tokens after which a row of `count` tokens is pruned; None if it is not, or ends there anyway."""
+        for at in range(count):
+            if groups.add(self.certainty(stream, at)) and at + 1 < count:
+                return at + 1
+        return None
 
     def _compute(self, tokens: Sequence[int]) -> int:
         """Prefill a path; returns how many of its tokens were held."""

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from engine.base import BranchRequest, BranchResult, Codec, Usage, flat
+from engine.confidence import Groups
 from engine.decode import Row
 
 
@@ -36,7 +37,7 @@ class Ticket:
         until = None if request.deadline_s is None else now + request.deadline_s
         settings = (request.rule, request.temperature, request.top_p, until)
         path = flat(request.path)
-        rows = [Row(path, stream, *settings) for stream in request.streams]
+        rows = [Row(path, stream, *settings, groups=Groups.of(request.prune)) for stream in request.streams]
         return cls(request, path, rows, list(rows))
 
     @property

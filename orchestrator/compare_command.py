@@ -16,6 +16,7 @@ from orchestrator.comparison_file import ComparisonFile
 from orchestrator.comparison_table import table
 from orchestrator.config import Config, UsageError
 from orchestrator.progress import Progress
+from orchestrator.report.comparison_plot import PLOTS
 from orchestrator.task_problems import task_config, task_problems
 from search.comparison import Comparison, Record
 from search.strategies import registry
@@ -46,6 +47,7 @@ def compare(
     seed: Annotated[int, typer.Option(help="seed of all random streams")] = 0,
     limit: Annotated[int | None, typer.Option(help="only the first rows, or how many to make", min=1)] = None,
     out: Annotated[Path | None, typer.Option(help="file of records; a run that was stopped goes on from it")] = None,
+    plot: Annotated[Path | None, typer.Option(help="draw accuracy over tokens into this .html or .svg file")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no progress")] = False,
 ) -> None:
@@ -58,16 +60,20 @@ def compare(
         "verifier": verifier,
     }
     try:
-        chosen = _strategies(strategies, baseline, option or [])
+        if plot is not None:
+            _require_plot(plot)
+        chosen = chosen_strategies(strategies, baseline, option or [])
         asked, problems = task_problems(data, task, pairs(task_option or [], "--task-option"), limit, seed)
         if not any(problem.reference is not None or problem.checker is not None for problem in problems):
             raise UsageError("compare needs problems with an 'answer' (or a task with a checker), got none")
         values = {**task_config(asked), **config_values(config, set_, named)}
         settings = {"data": data, "task": task, "tokens": tokens, "seed": seed, "strategies": chosen, "config": values}
-        comparison = _run(problems, chosen, values, baseline, tokens, seed, ComparisonFile(out, settings), quiet)
+        comparison = compared(problems, chosen, values, baseline, tokens, seed, ComparisonFile(out, settings), quiet)
         found = {"baseline": baseline, "tokens": tokens, "seed": seed}
         rows = [line.to_json() for line in comparison.lines()]
         print(json.dumps({**found, "strategies": rows}, allow_nan=False) if as_json else table(comparison))
+        if plot is not None:
+            write_plot(plot, comparison, f"{tokens} tokens at most, {len(problems)} problems")
         failed = sum(line.failed for line in comparison.lines())
         every = sum(line.problems for line in comparison.lines())
         code = 0 if not failed else SOME_FAILED if failed < every else NOTHING_RAN
@@ -77,7 +83,7 @@ def compare(
     raise typer.Exit(code)
 
 
-def _strategies(names: str, baseline: str, options: Sequence[str]) -> dict[str, dict[str, Any]]:
+def chosen_strategies(names: str, baseline: str, options: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Options of each strategy by name, the baseline first; everything is checked before an engine starts."""
     listed = [name.strip() for name in names.split(",") if name.strip()]
     chosen: dict[str, dict[str, Any]] = {name: {} for name in (baseline, *listed)}
@@ -94,7 +100,22 @@ def _strategies(names: str, baseline: str, options: Sequence[str]) -> dict[str, 
     return chosen
 
 
-def _run(
+def _require_plot(file: Path) -> None:
+    if file.suffix not in PLOTS:
+        raise UsageError(f"--plot takes a file that ends in {' or '.join(PLOTS)}, got {str(file)!r}")
+    if not file.parent.is_dir():
+        raise UsageError(f"--plot {str(file)!r} cannot be written: there is no folder {str(file.parent)!r}")
+
+
+def write_plot(file: Path, comparison: Comparison, title: str) -> None:
+    """Accuracy over tokens, in the form of the file's ending, one of `PLOTS`. UsageError if it cannot be written."""
+    try:
+        file.write_text(PLOTS[file.suffix](comparison.lines(), title), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--plot {str(file)!r} cannot be written: {error.strerror}") from None
+
+
+def compared(
     problems: Sequence[Problem],
     strategies: Mapping[str, Mapping[str, Any]],
     values: Mapping[str, Any],
@@ -102,8 +123,12 @@ def _run(
     tokens: int,
     seed: int,
     file: ComparisonFile,
-    quiet: bool,
+    quiet: bool = True,
 ) -> Comparison:
+    """All problems under all strategies (name -> options), strategy by strategy; what the file holds is not run again.
+
+    values: config keys. tokens: budget of each search.
+    """
     from orchestrator.orchestrator import Orchestrator
 
     Config.create(**values)

@@ -301,6 +301,11 @@ def validate(
     if not missing:
         return
     who = f"strategy {strategy.name!r}" if strategy.needs - capabilities else "the verifier"
+    if "prune" in missing:
+        raise ValueError(
+            f"{who} with its option prune needs {', '.join(missing)}, which this engine does not give "
+            f"(it gives: {', '.join(sorted(capabilities)) or 'nothing beyond text'}); use prune=0"
+        )
     raise ValueError(
         f"{who} needs {', '.join(missing)}, which this engine does not give "
         f"(it gives: {', '.join(sorted(capabilities)) or 'nothing beyond text'}); "

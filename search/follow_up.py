@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from search.ports import Pool
 from search.prompts import PROPOSE, REFINE
-from search.types import Boundary, Expansion, Outcome, Sample
+from search.types import CUT, Boundary, Expansion, Outcome, Sample
 
 _BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.):])\s*")
 
@@ -47,7 +47,7 @@ def _proposals(order: Expansion, outcome: Outcome, pool: Pool) -> list[Sample]:
     """One step a line of the reply, without bullets; a line that the token limit cut is none."""
     reply = "".join(sample.text for sample in outcome.samples)
     lines = reply.splitlines()
-    if any(sample.finish in ("length", "cancelled") for sample in outcome.samples):
+    if any(sample.finish in CUT for sample in outcome.samples):
         lines = lines[:-1]
     texts = [text for line in lines if (text := _BULLET.sub("", line).strip())]
     ending = order.sampling.boundary.delimiter or "\n"

@@ -29,7 +29,9 @@ async def landed(
     wire = {order.id: sent(order, pool) for order in wave}
     if whole or not isinstance(strategy, Recalling) or "cancel" not in pool.capabilities:
         outcomes = await pool.expand(list(wire.values()))
-        yield [received(order, wire[order.id], o, pool) for order, o in zip(wave, outcomes, strict=True)]
+        yield [
+            _counted(order, received(order, wire[order.id], o, pool)) for order, o in zip(wave, outcomes, strict=True)
+        ]
         return
     flight = pool.launch(list(wire.values()))
     waiting = list(wave)
@@ -42,16 +44,25 @@ async def landed(
             if order.id in recalled:
                 yield [_dropped(order, came[order.id])]
                 continue
-            yield [received(order, wire[order.id], came[order.id], pool)]
+            yield [_counted(order, received(order, wire[order.id], came[order.id], pool))]
             fresh = {id for id in strategy.unneeded(tree) if id in wire and id not in recalled} - {order.id}
             if fresh:
                 recalled |= fresh
                 flight.cancel(fresh)
 
 
+def _counted(order: Expansion, outcome: Outcome) -> Outcome:
+    """The outcome with what its pruned samples could still have cost."""
+    pruned = [len(sample.token_ids) for sample in outcome.samples if sample.finish == "pruned"]
+    if not pruned:
+        return outcome
+    saved = len(pruned) * order.sampling.max_tokens - sum(pruned)
+    return replace(outcome, cost=replace(outcome.cost, saved=outcome.cost.saved + saved))
+
+
 def _dropped(order: Expansion, outcome: Outcome) -> Outcome:
     """The outcome without its samples, and what the unfinished ones could still have cost."""
-    cut = [len(sample.token_ids) for sample in outcome.samples if sample.finish == "cancelled"]
+    cut = [len(sample.token_ids) for sample in outcome.samples if sample.finish in ("pruned", "cancelled")]
     unfinished = 0 if outcome.error else order.n - (len(outcome.samples) - len(cut))
     cost = replace(outcome.cost, saved=unfinished * order.sampling.max_tokens - sum(cut))
     return replace(outcome, samples=(), error=RECALLED, cancelled=True, cost=cost)

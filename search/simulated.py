@@ -47,7 +47,7 @@ class SimulatedPool:
 
     @property
     def capabilities(self) -> frozenset[str]:
-        return frozenset({"logprobs", "confidence", "score"})
+        return frozenset({"logprobs", "confidence", "score", "prune"})
 
     def encode(self, messages: Sequence[Message]) -> tuple[int, ...]:
         return (1,) * _PROMPT_TOKENS
@@ -101,7 +101,7 @@ class SimulatedPool:
         tokens = (writer.state.token, 2 + writer.draw.getrandbits(20), *(1,) * writer.count)[: writer.count]
         key = ("confidence", order.problem_id, text)
         confidence = self.world.judge(writer.state.right, self.world.confidence_auc, *key)
-        return Sample(text, tokens, finish, index, -0.1 * writer.count, confidence)
+        return Sample(text, tokens, finish, index, -0.1 * writer.count, confidence, lowest=writer.lowest)
 
     def _score(self, request: ScoreRequest) -> Score:
         written = [token for segment in request.context[1:] for token in segment if token > 1]
@@ -117,6 +117,7 @@ class _Writer:
         self.state = State.of(order.context)
         self.count = 0
         self.chance = world.step_chance(order.problem_id)
+        self.lowest: float | None = None
 
     def write(self) -> tuple[str, Finish]:
         """Steps up to the order's boundary or the answer, cut at its token limit."""
@@ -131,9 +132,22 @@ class _Writer:
             ended = self.state.done == self.world.depth
             line = self._line()
             text += line
+            unsure = self._unsure(text)
             if ended or not whole:
                 return text, "eos" if ended else "step"
+            if unsure:
+                return text, "pruned"
         return f"{text}cut {self.draw.getrandbits(32):08x}", "length"
+
+    def _unsure(self, text: str) -> bool:
+        """Whether the newest group of tokens, here always a line, is below the order's floor."""
+        rule = self.order.sampling.prune
+        if rule is None:
+            return False
+        key = ("group", self.order.problem_id, text)
+        confidence = self.world.judge(self.state.right, self.world.confidence_auc, *key)
+        self.lowest = confidence if self.lowest is None else min(self.lowest, confidence)
+        return rule.floor is not None and confidence < rule.floor
 
     def _proposals(self) -> tuple[str, Finish]:
         before, text = self.state, ""

@@ -64,11 +64,13 @@ def merge_siblings(tree: SearchTree, outcomes: Sequence[Outcome]) -> tuple[list[
 def _merged(tree: SearchTree, outcome: Outcome) -> tuple[Outcome, list[Sample]]:
     """The outcome with one sample for each state, and the samples that went into others."""
     parent = tree.node(outcome.node_id)
-    before, kind = tree.text(parent), tree.problem.kind
+    done = [not sample.blank and tree.completes(parent, sample) for sample in outcome.samples]
+    telling = any(done) or any("=" in sample.text for sample in outcome.samples)
+    before, kind = tree.text(parent) if telling else "", tree.problem.kind
     kept: dict[State | int, Sample] = {}
     others: list[Sample] = []
-    for sample in outcome.samples:
-        state = None if sample.blank else state_of(before, sample, tree.completes(parent, sample), kind)
+    for sample, complete in zip(outcome.samples, done, strict=True):
+        state = None if sample.blank else state_of(before, sample, complete, kind)
         if state is None or state not in kept:
             kept[sample.index if state is None else state] = sample
         else:

@@ -18,6 +18,10 @@ def states_final(text: str) -> bool:
     return bool(_FINAL.search(spoken("", text)))
 
 
+def has_think_tag(text: str) -> bool:
+    return _THINK_TAG.search(text) is not None
+
+
 def spoken(before: str, step: str) -> str:
     """The part of `step` outside `<think>` blocks, given the path's text `before` it.
 

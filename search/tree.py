@@ -9,12 +9,13 @@ from typing import Any
 
 import networkx as nx
 
-from search.node import Node, canonical, node_json
+from search.node import Node, Status, canonical, node_json
 from search.ports import Context
-from search.steps import spoken, states_final
+from search.steps import has_think_tag, spoken, states_final
 from search.types import ENDED, Expansion, Mode, Outcome, Problem, Sample, Sampling, Thought, Verdict
 
 ROOT = "r"
+PRUNED = "its confidence fell below the floor"
 _EXACT = 2**32
 """Values are multiples of 1 / _EXACT, so that sums of up to a million do not depend on the order of arrival."""
 
@@ -129,7 +130,9 @@ class SearchTree:
         """Whether `sample` finishes the path: the model ended it, or a whole step states the final answer."""
         if sample.finish in ENDED:
             return True
-        return sample.finish == "step" and self.is_final(spoken(self.text(parent), sample.text))
+        if sample.finish != "step" or not (has_think_tag(sample.text) or self.is_final(sample.text)):
+            return False
+        return self.is_final(spoken(self.text(parent), sample.text))
 
     # -- asking and telling ----------------------------------------------------------------------------------------
     def expansion(
@@ -256,9 +259,13 @@ class SearchTree:
             self._count(node, open_leaves=int(node.expandable))
 
     def _count(self, node: Node, in_flight: int = 0, open_leaves: int = 0) -> None:
-        for above in self.path(node):
+        if not in_flight and not open_leaves:
+            return
+        above: Node | None = node
+        while above is not None:
             above.in_flight += in_flight
             above.open_leaves += open_leaves
+            above = None if above.parent is None else self._nodes[above.parent]
 
     def _child(self, parent: Node, sample: Sample, engine: str, order: Expansion) -> Node:
         complete = self.completes(parent, sample)
@@ -268,18 +275,20 @@ class SearchTree:
             parent=parent.id,
             depth=parent.depth + 1,
             index=sample.index,
-            thought=Thought(sample.text, sample.token_ids, sample.finish, sample.logprob, sample.confidence),
+            thought=_thought(sample),
             hint=order.hint,
-            status="terminal" if complete else "open",
+            status=_status(sample, complete),
             closed=order.mode == "rollout",
             rollout=order.mode == "rollout",
             score=verdict.score if verdict else None,
             standing=verdict.standing if verdict else None,
             multiplicity=sample.multiplicity,
             engine=engine,
-            reason=_remark(verdict) if verdict else None,
+            reason=PRUNED if sample.finish == "pruned" else _remark(verdict) if verdict else None,
         )
         self._insert(node)
+        if node.status == "pruned":
+            self.pruned.append(node)
         if complete:
             self._finish(node)
         return node
@@ -305,6 +314,16 @@ class SearchTree:
     def to_json(self) -> dict[str, Any]:
         """JSON-ready export in canonical order; equal, `engine` apart, for runs that promise equality."""
         return {"nodes": [node_json(node) for node in sorted(self.nodes(), key=canonical)]}
+
+
+def _thought(sample: Sample) -> Thought:
+    return Thought(sample.text, sample.token_ids, sample.finish, sample.logprob, sample.confidence, sample.lowest)
+
+
+def _status(sample: Sample, complete: bool) -> Status:
+    if sample.finish == "pruned":
+        return "pruned"
+    return "terminal" if complete else "open"
 
 
 def _remark(verdict: Verdict) -> str | None:

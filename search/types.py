@@ -10,11 +10,15 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, Literal
 
-Finish = Literal["step", "stop", "eos", "length", "cancelled", "error"]
-"""Why a sample ended: step boundary, stop string, end-of-sequence token, token limit, cancelled, engine error."""
+Finish = Literal["step", "stop", "eos", "length", "pruned", "cancelled", "error"]
+"""Why a sample ended: step boundary, stop string, end-of-sequence token, token limit, low confidence (`PruneRule`),
+cancelled, engine error."""
 
 ENDED: frozenset[str] = frozenset({"eos", "stop"})
 """Finish reasons after which a reasoning path is over."""
+
+CUT: frozenset[str] = frozenset({"length", "pruned", "cancelled"})
+"""Finish reasons of a text that was cut somewhere, so that its end states nothing."""
 
 
 Checker = Callable[[str], bool]
@@ -63,14 +67,32 @@ class Boundary:
 
 
 @dataclass(frozen=True, slots=True)
+class PruneRule:
+    """Watches the mean confidence of each group of `window` tokens in a row (DeepConf, Fu et al. 2025, online mode).
+
+    A token's confidence is minus the mean log-probability of the likeliest tokens in its place. floor: a sample whose
+    newest whole group is below it ends at once, as "pruned"; None only records the lowest group.
+    """
+
+    window: int
+    floor: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.window < 1:
+            raise ValueError(f"a group has at least 1 token, got {self.window}")
+
+
+@dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are drawn. temperature 0 is greedy; max_tokens bounds one step of one sample."""
+    """How tokens are drawn. temperature 0 is greedy; max_tokens bounds one step of one sample. prune: ends samples of
+    low confidence, needs the capability of that name."""
 
     temperature: float = 0.8
     top_p: float = 0.95
     max_tokens: int = 96
     boundary: Boundary = Boundary()
     stop: tuple[str, ...] = ()
+    prune: PruneRule | None = None
 
     def __post_init__(self) -> None:
         if self.temperature < 0:
@@ -122,8 +144,8 @@ class Cost:
     the engine it was placed on held by then or would hold; actual_hit, those that it held when it began.
 
     layer_rows: layers that were run to read questions, each row counting; full passes take `layer_rows_full`. exits:
-    questions whose reading ended early. saved: tokens that samples called back in flight could still have generated at
-    most, their limits less what they had.
+    questions whose reading ended early. saved: tokens that samples called back in flight, or pruned, could still have
+    generated at most, their limits less what they had.
     """
 
     generated: int = 0
@@ -174,7 +196,10 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One continuation: its text and token ids, log-probability sum, mean top-1 probability, and why it ended."""
+    """One continuation: its text and token ids, log-probability sum, mean top-1 probability, and why it ended.
+
+    lowest: mean confidence of its lowest group, where a `PruneRule` watched it.
+    """
 
     text: str
     token_ids: tuple[int, ...]
@@ -184,6 +209,7 @@ class Sample:
     confidence: float | None = None
     multiplicity: int = 1
     verdict: Verdict | None = None
+    lowest: float | None = None
 
     @property
     def blank(self) -> bool:
@@ -259,6 +285,7 @@ class Thought:
     finish: Finish = "step"
     logprob: float | None = None
     confidence: float | None = None
+    lowest: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

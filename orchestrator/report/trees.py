@@ -97,7 +97,7 @@ def _grown(content: JournalContent) -> Iterator[dict[str, Any]]:
                 name = f"{outcome.node_id}.{sample.index}"
                 if not sample.blank and name not in seen:
                     seen.add(name)
-                    status = "terminal" if sample.finish in ENDED else "open"
+                    status = "pruned" if sample.finish == "pruned" else "terminal" if sample.finish in ENDED else "open"
                     yield _node(name, outcome.node_id, sample, outcome, status)
 
 

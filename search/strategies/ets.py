@@ -8,7 +8,7 @@ added and dropped while that pays, and the best of these is taken.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 _PAYS = 1e-12
@@ -44,16 +44,44 @@ def keep(leaves: Sequence[Leaf], lambda_b: float, lambda_d: float) -> list[Leaf]
     per_token = lambda_b / max(sum({node: n for leaf in leaves for node, n in leaf.path}.values()), 1)
     per_cluster = lambda_d / len({leaf.cluster for leaf in leaves})
 
-    def worth(kept: Sequence[Leaf]) -> float:
-        return objective(kept, leaves, lambda_b, lambda_d)
-
-    starts = [[max(leaves, key=lambda leaf: worth([leaf]))]]
+    subsets = _Subsets(leaves, lambda_b, lambda_d)
+    starts = [[leaves[max(range(len(leaves)), key=lambda i: subsets.worth(1 << i))]]]
     for speakers in (_speakers(leaves, per_token), {leaf.id for leaf in leaves}, set()):
         values = {leaf.id: leaf.weight + per_cluster * (leaf.id in speakers) for leaf in leaves}
         starts.append(_solve(leaves, values, per_token) or starts[0])
     if len(leaves) <= _MOST_TO_CLIMB:
-        starts = [_climb(start, leaves, worth) for start in starts]
-    return [shown[leaf.id] for leaf in max(starts, key=worth)]
+        starts = [_climb(start, leaves, subsets) for start in starts]
+    return [shown[leaf.id] for leaf in max(starts, key=lambda kept: subsets.worth(subsets.mask(kept)))]
+
+
+class _Subsets:
+    """`objective` of many subsets of the same leaves, each a bit mask, leaf i being bit i."""
+
+    def __init__(self, leaves: Sequence[Leaf], lambda_b: float, lambda_d: float) -> None:
+        self.weights = [leaf.weight for leaf in leaves]
+        self.bits = {leaf.id: 1 << i for i, leaf in enumerate(leaves)}
+        self.lambda_b, self.lambda_d = lambda_b, lambda_d
+        self.below: dict[str, int] = {}
+        self.tokens: dict[str, int] = {}
+        clusters: dict[tuple[str, ...], int] = {}
+        for leaf in leaves:
+            clusters[leaf.cluster] = clusters.get(leaf.cluster, 0) | self.bits[leaf.id]
+            for node, tokens in leaf.path:
+                self.below[node] = self.below.get(node, 0) | self.bits[leaf.id]
+                self.tokens[node] = tokens
+        self._held = [(self.below[node], tokens) for node, tokens in self.tokens.items()]
+        self._clusters = list(clusters.values())
+        self._all = max(sum(self.tokens.values()), 1)
+
+    def mask(self, kept: Sequence[Leaf]) -> int:
+        return sum(self.bits[leaf.id] for leaf in kept)
+
+    def worth(self, kept: int) -> float:
+        weight = sum(weight for i, weight in enumerate(self.weights) if kept >> i & 1)
+        tokens = sum(tokens for below, tokens in self._held if below & kept)
+        clusters = sum(1 for members in self._clusters if members & kept)
+        most = max(len(self._clusters), 1)
+        return weight - self.lambda_b * tokens / self._all + self.lambda_d * clusters / most
 
 
 def _compressed(leaves: Sequence[Leaf]) -> list[Leaf]:
@@ -94,18 +122,14 @@ def _solve(leaves: Sequence[Leaf], values: Mapping[str, float], per_token: float
     return [leaf for leaf in leaves if all(gain[node] > _PAYS for node, _ in leaf.path)]
 
 
-def _climb(kept: list[Leaf], leaves: Sequence[Leaf], worth: Callable[[Sequence[Leaf]], float]) -> list[Leaf]:
+def _climb(start: Sequence[Leaf], leaves: Sequence[Leaf], subsets: _Subsets) -> list[Leaf]:
     """Add or drop a leaf, or all leaves below a node, as long as that pays; the best change first."""
-    below: dict[str, set[str]] = {}
-    for leaf in leaves:
-        for node, _ in leaf.path:
-            below.setdefault(node, set()).add(leaf.id)
-    value = worth(kept)
+    kept = subsets.mask(start)
+    value = subsets.worth(kept)
     while True:
-        held = {leaf.id for leaf in kept}
-        rivals = [[leaf for leaf in leaves if leaf.id in held | group] for group in below.values()]
-        rivals += [[leaf for leaf in kept if leaf.id not in group] for group in below.values()]
-        best = max((rival for rival in rivals if rival), key=worth)
-        if worth(best) <= value + _PAYS:
-            return kept
-        kept, value = best, worth(best)
+        groups = subsets.below.values()
+        rivals = [*(kept | group for group in groups), *(kept & ~group for group in groups)]
+        best = max((rival for rival in rivals if rival), key=subsets.worth)
+        if subsets.worth(best) <= value + _PAYS:
+            return [leaf for leaf in leaves if subsets.bits[leaf.id] & kept]
+        kept, value = best, subsets.worth(best)

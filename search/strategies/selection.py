@@ -8,7 +8,7 @@ from statistics import fmean
 from search.answers import extract
 from search.node import Node, canonical
 from search.tree import SearchTree
-from search.types import Selection
+from search.types import CUT, Selection
 from search.voting import Group, Vote, tally
 
 Rank = Callable[[Node], tuple[float, ...]]
@@ -61,13 +61,17 @@ def best_partial(tree: SearchTree, reason: str = "done", rank: Rank = by_own_sco
 
 
 def pooled(
-    tree: SearchTree, reason: str = "done", weight: Weight | None = None, rank: Rank = by_own_score
+    tree: SearchTree,
+    reason: str = "done",
+    weight: Weight | None = None,
+    rank: Rank = by_own_score,
+    voters: Sequence[Node] | None = None,
 ) -> Selection:
-    """Vote of all finished paths, each with its multiplicity (times its weight).
+    """Vote of all finished paths, or of these voters, each with its multiplicity (times its weight).
 
     The chosen node is the best member of the winning group (`best_node`).
     """
-    groups = poll(tree, tree.complete(), weight)
+    groups = poll(tree, tree.complete() if voters is None else voters, weight)
     if not groups:
         return best_partial(tree, reason, rank)
     node = best_node(tree, [tree.node(node_id) for node_id in groups[0].members], rank)
@@ -97,7 +101,7 @@ def answer_of(tree: SearchTree, node: Node) -> str | None:
     if node.complete and node.id in tree.answers:
         return tree.answers[node.id]
     path = tree.path(node)
-    while not node.complete and path and path[-1].thought.finish in ("length", "cancelled"):
+    while not node.complete and path and path[-1].thought.finish in CUT:
         path.pop()
     text = "".join(n.thought.text for n in path)
     answer = extract(text, tree.problem.kind) if text.strip() else None

@@ -35,15 +35,23 @@ class WholeSamples(TreeStrategy):
         """Whether more samples cannot be expected to change the answer."""
         return False
 
+    def drawn_by(self, tree: SearchTree) -> Sampling:
+        """How the next samples are drawn."""
+        return replace(tree.sampling, max_tokens=self.max_tokens, boundary=Boundary.none())
+
+    def due(self, asked: int) -> int:
+        """How many samples may have been asked for before the next decision, once `asked` were."""
+        return self.samples
+
     def ask(self, tree: SearchTree, capacity: int) -> list[Expansion]:
         if tree.in_flight or self.settled(tree):
             return []
         asked = len(tree.asked)
-        sampling = replace(tree.sampling, max_tokens=self.max_tokens, boundary=Boundary.none())
+        sampling = self.drawn_by(tree)
         if sampling.temperature == 0.0:
             orders = [] if asked else self.by_hint(self.samples)
             return [tree.expansion(tree.root, n, sampling, hint=hint) for hint, n in orders]
-        count = min(self.wave, self.samples - asked)
+        count = min(self.wave, self.due(asked) - asked)
         return [tree.expansion(tree.root, 1, sampling, hint=self.hint(asked + i)) for i in range(count)]
 
     def unneeded(self, tree: SearchTree) -> Collection[str]:

@@ -31,6 +31,10 @@ TRACES = {
     "rebase": ("rebase", {"n": 5, "balance": 0.5}),
     "rebase-ets": ("rebase", {"n": 5, "ets": True, "balance": 0.5, "lambda_b": 2.0, "lambda_d": 0.5}),
     "self_consistency": ("self_consistency", {"samples": 6, "wave": 2}),
+    "self_consistency-pruned": (
+        "self_consistency",
+        {"samples": 8, "wave": 4, "stop": "none", "prune": 0.5, "warmup": 4},
+    ),
     "self_consistency-window": ("self_consistency", {"samples": 6, "stop": "window", "window": 2, "wave": 2}),
     "tot": ("tot", {}),
     "tot-dfs": ("tot", {"order": "dfs", "prune_below": 0.3, "solutions": 2}),

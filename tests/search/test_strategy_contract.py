@@ -24,6 +24,7 @@ VARIANTS = {
     **{name: (name, {}) for name in registry.names()},
     "self_consistency-window": ("self_consistency", {"stop": "window", "samples": 12, "wave": 3}),
     "self_consistency-confidence": ("self_consistency", {"stop": "none", "vote": "confidence"}),
+    "self_consistency-pruned": ("self_consistency", {"prune": 0.5, "warmup": 3, "samples": 12, "stop": "none"}),
     "best_of_n-vote": ("best_of_n", {"choose": "vote", "aggregate": "mean", "accept": 0.9}),
     "beam-min": ("beam", {"n": 6, "m": 2, "aggregate": "min", "choose": "vote"}),
     "dvts-prod": ("dvts", {"n": 9, "m": 3, "aggregate": "prod", "max_depth": 5}),
@@ -63,7 +64,11 @@ def reply(order, failing=False) -> Outcome:
         finish = "eos" if kind < 2 or (kind == 2 and draw(i) % 2) else "length" if kind == 3 else "step"
         score = None if kind == 4 else draw("score", order.node_id, i) % 101 / 100
         verdict = Verdict(score, "test", error=None if score is not None else "no idea") if text else None
-        samples.append(Sample(text, tuple(text.encode()) or (256,), finish, i, verdict=verdict))
+        rule, lowest = order.sampling.prune, draw("lowest", order.node_id, i) % 101 / 100
+        if rule is not None and rule.floor is not None and lowest < rule.floor:
+            finish = "pruned"
+        lowest = None if rule is None else lowest
+        samples.append(Sample(text, tuple(text.encode()) or (256,), finish, i, verdict=verdict, lowest=lowest))
     return Outcome(order.id, order.problem_id, order.node_id, tuple(samples), f"e{draw(order.id) % 3}")
 
 
