@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.environment import environment
+from bench.markdown import markdown
 from engine.base import Engine, LayerExit, ScoreQuery
 from engine.local import LocalEngine
 from search.prompts import ANSWER_QUESTION, ChatPrompt
@@ -25,6 +26,16 @@ from search.types import Problem
 
 MARGINS = (1.0, 2.0, 4.0, 8.0)
 LAYERS = (10, 15, 20, 25, 28, 29)
+_COLUMNS = (
+    "rule",
+    "exits",
+    "layer-rows run",
+    "CPU s",
+    "verdicts yes",
+    "flipped",
+    "pairs changed",
+    "right above wrong",
+)
 
 
 def rules(thresholds: list[float], layers: list[int]) -> dict[str, LayerExit | None]:
@@ -106,11 +117,10 @@ def run(engine: Engine, rows: list[dict[str, Any]], thresholds: list[float], lay
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    lines = ["| rule | exits | layer-rows run | CPU s | verdicts yes | flipped | pairs changed | right above wrong |"]
-    lines.append("|---|---|---|---|---|---|---|---|")
+    cells: list[tuple[str, ...]] = [_COLUMNS]
     for row in rows:
         share = row["layer_rows"] / row["layer_rows_full"]
-        cells = (
+        line = (
             row["rule"],
             f"{row['exits']} of {row['n']}",
             f"{share:.1%}",
@@ -120,8 +130,8 @@ def table(rows: list[dict[str, Any]]) -> str:
             f"{row['pairs_changed']} of {row['pairs']}",
             f"{row['right_above_wrong']} of {row['pairs']}",
         )
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        cells.append(line)
+    return markdown(cells)
 
 
 def main() -> None:

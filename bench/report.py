@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 from bench.harness import EXPANSIONS, Series, ratio
+from bench.markdown import markdown
 from bench.workload import Point
 
 REFERENCE = "rksc"
@@ -50,9 +51,7 @@ def rows(measured: Mapping[str, Mapping[str, Series]], point: Point, token_bytes
 def table(found: Sequence[Mapping[str, Any]]) -> str:
     """A Markdown table."""
     cells = [[name for name, _ in COLUMNS]] + [[_cell(_shown(row), key) for _, key in COLUMNS] for row in found]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(COLUMNS))]
-    lines = ["| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |" for row in cells]
-    return "\n".join([lines[0], "|" + "|".join("-" * (w + 2) for w in widths) + "|", *lines[1:]])
+    return markdown(cells)
 
 
 def _times(series: Series, reference: Series | None) -> dict[str, Any]:

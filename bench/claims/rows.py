@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from bench.markdown import markdown
+
 Paper = float | list[float] | None
 
 
@@ -32,11 +34,8 @@ def table(rows: Sequence[Row]) -> str:
     """A Markdown table; definitions follow as a list, since they are long."""
     head = ["claim", "paper", "ours", "n", "low", "high"]
     cells = [head, *([r.claim, *map(_cell, (r.paper, r.ours, r.n, r.low, r.high))] for r in rows)]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(head))]
-    lines = ["| " + " | ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) + " |" for line in cells]
-    rule = "|" + "|".join("-" * (w + 2) for w in widths) + "|"
     meanings = [f"- `{r.claim}`: {r.definition}" for r in rows]
-    return "\n".join([lines[0], rule, *lines[1:], "", *meanings])
+    return "\n".join([markdown(cells), "", *meanings])
 
 
 def _cell(value: Paper | int) -> str:
