@@ -259,7 +259,11 @@ class Dispatcher:
     async def _assign(self, orders: Sequence[Order]) -> list[Placed]:
         """Decisions for orders of one tree, for engines that they were not tried on; none if no engine is up."""
         branches = tuple(
-            replace(order.branch, avoid=(*order.avoid, *order.at)) if order.avoid or order.at else order.branch
+            replace(
+                order.branch,
+                avoid=(*order.avoid, *order.at),
+                grown_on=next(iter(self._local.holders(order.branch.keys[-1])), ""),
+            )
             for order in orders
         )
         first = orders[0].work

@@ -35,7 +35,8 @@ Holders = Callable[[bytes], Collection[str]]
 class Branch:
     """One expansion to place: prefix keys and ends (tokens) at each segment, sample rows, expected new tokens a row.
 
-    avoid: engines that it must not go to, if there are others.
+    avoid: engines that it must not go to, if there are others. grown_on: the engine that grew its last segment, which
+    holds it whether the index has heard of that already or not.
     """
 
     id: str
@@ -44,6 +45,7 @@ class Branch:
     rows: int
     new_tokens: int
     avoid: tuple[str, ...] = ()
+    grown_on: str = ""
 
     @property
     def length(self) -> int:
@@ -61,7 +63,8 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What an engine has to do already, and its measured rates (tokens/s of prefill, seconds a decode step).
+    """What an engine has to do already, and its measured rates: tokens/s of prefill, and seconds of a decode step,
+    step_s + row_s for each row that decodes with it. row_s 0: not known, or rows of other calls wait.
 
     demand: rows that the trees which live there bring in a wave, be they outstanding or not.
     """
@@ -70,6 +73,7 @@ class Load:
     rows: int = 0
     prefill_rate: float = PREFILL_RATE
     step_s: float = STEP_S
+    row_s: float = 0.0
     demand: float = 0.0
 
 
@@ -84,6 +88,8 @@ class Loaded(Protocol):
     def prefill_rate(self) -> float: ...
     @property
     def step_s(self) -> float: ...
+    @property
+    def row_s(self) -> float: ...
     @property
     def demand(self) -> float: ...
 
@@ -137,6 +143,7 @@ class Plan:
     rows: float
     prefill_rate: float
     step_s: float
+    row_s: float
     keys: set[bytes] = field(default_factory=set)
 
 
@@ -180,7 +187,8 @@ class Wave:
             load = self._loads[actor]
             away = bool(self.home) and actor not in self.home
             rows = max(load.rows, load.demand) if away else load.rows
-            plan = self._plans[actor] = Plan(load.prefill_tokens, rows, load.prefill_rate, load.step_s)
+            row_s = load.row_s or load.step_s / self.rows_per_engine
+            plan = self._plans[actor] = Plan(load.prefill_tokens, rows, load.prefill_rate, load.step_s, row_s)
         return plan
 
     def planned(self) -> Iterable[tuple[str, Plan]]:
@@ -192,9 +200,9 @@ class Wave:
         return actor in self._loads
 
     def busy_s(self, actor: str, new_tokens: int) -> float:
-        """Seconds until `actor` has done what it has to do already, rows of `new_tokens` tokens."""
+        """Seconds that what `actor` has to do already adds to a row of `new_tokens` tokens."""
         plan = self._plans.get(actor) or self.plan(actor)
-        return plan.prefill_tokens / plan.prefill_rate + plan.rows * new_tokens * plan.step_s / self.rows_per_engine
+        return plan.prefill_tokens / plan.prefill_rate + plan.rows * plan.row_s * new_tokens
 
     def allowed(self, branch: Branch) -> Sequence[str]:
         """Engines this branch may go to; if it should avoid all of them, any."""
@@ -219,6 +227,8 @@ class Wave:
                 if found is None:
                     found = known[key] = self.holders(key)
                 held.append((key, end, found))
+            if branch.grown_on and branch.grown_on not in held[0][2]:
+                held[0] = (*held[0][:2], (*held[0][2], branch.grown_on))
             self._held, self._held_of = held, branch
         return self._held
 
@@ -233,7 +243,7 @@ class Wave:
         """J of each engine, without its terms: the inner loop of placement (`price` is the same in parts)."""
         plans, home, held = self._plans, self.home, self.held(branch)
         length, root, new_tokens = branch.length, branch.root_length, branch.new_tokens
-        rows_s = new_tokens / self.rows_per_engine
+        rows = branch.rows
         away = self.mu * length if home else 0.0
         costs = []
         for actor in among:
@@ -249,7 +259,8 @@ class Wave:
             if self.link is not None:
                 moved_s = self._transfer(branch, actor, hit, missing)[1] or moved_s
             work = plan.prefill_tokens if at_home else plan.prefill_tokens + away
-            costs.append(work / plan.prefill_rate + moved_s + (plan.rows * rows_s + new_tokens) * plan.step_s)
+            step_s = plan.step_s + (plan.rows + rows) * plan.row_s
+            costs.append(work / plan.prefill_rate + moved_s + new_tokens * step_s)
         return costs
 
     def available(self, branch: Branch) -> int:
@@ -277,7 +288,7 @@ class Wave:
             predicted_hit=hit,
             wait_s=self.busy_s(actor, branch.new_tokens),
             recompute_s=missing / plan.prefill_rate,
-            decode_s=branch.new_tokens * plan.step_s,
+            decode_s=branch.new_tokens * (plan.step_s + branch.rows * plan.row_s),
             away_s=0.0 if at_home or not self.home else self.mu * branch.length / plan.prefill_rate,
             available=max(self.available(branch), hit),
             source=source,
