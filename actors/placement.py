@@ -245,6 +245,7 @@ class Wave:
         length, root, new_tokens = branch.length, branch.root_length, branch.new_tokens
         rows = branch.rows
         away = self.mu * length if home else 0.0
+        available = next((end for _, end, holders in held if holders), 0) if self.link is not None else 0
         costs = []
         for actor in among:
             plan = plans.get(actor) or self.plan(actor)
@@ -254,10 +255,10 @@ class Wave:
                     hit = end
                     break
             at_home = actor in home
-            missing = length - max(hit, root) if at_home else length - hit
-            moved_s = missing / plan.prefill_rate
-            if self.link is not None:
-                moved_s = self._transfer(branch, actor, hit, missing)[1] or moved_s
+            counted = max(hit, root) if at_home else hit
+            moved_s = (length - counted) / plan.prefill_rate
+            if available > hit:
+                moved_s = self._moved_s(plan, length, counted, hit, available) or moved_s
             work = plan.prefill_tokens if at_home else plan.prefill_tokens + away
             step_s = plan.step_s + (plan.rows + rows) * plan.row_s
             costs.append(work / plan.prefill_rate + moved_s + new_tokens * step_s)
@@ -280,18 +281,20 @@ class Wave:
         plan = self.plan(actor)
         hit = self.hit(actor, branch)
         at_home = actor in self.home
-        missing = branch.length - (max(hit, branch.root_length) if at_home else hit)
-        source, transfer_s = self._transfer(branch, actor, hit, missing)
+        counted = max(hit, branch.root_length) if at_home else hit
+        available, transfer_s = self.available(branch), None
+        if available > hit:
+            transfer_s = self._moved_s(plan, branch.length, counted, hit, available)
         return Placed(
             id=branch.id,
             actor=actor,
             predicted_hit=hit,
             wait_s=self.busy_s(actor, branch.new_tokens),
-            recompute_s=missing / plan.prefill_rate,
+            recompute_s=(branch.length - counted) / plan.prefill_rate,
             decode_s=branch.new_tokens * (plan.step_s + branch.rows * plan.row_s),
             away_s=0.0 if at_home or not self.home else self.mu * branch.length / plan.prefill_rate,
-            available=max(self.available(branch), hit),
-            source=source,
+            available=max(available, hit),
+            source="" if transfer_s is None else self._source(branch),
             transfer_s=transfer_s,
             runner_up=runner_up,
             runner_up_s=runner_up_s,
@@ -324,19 +327,16 @@ class Wave:
             heapq.heappush(heap, entry)
         return [actor for _, _, actor in found]
 
-    def _transfer(self, branch: Branch, actor: str, hit: int, missing: int) -> tuple[str, float | None]:
-        """Who could send what is missing, and the seconds of that and of recomputing the rest; "" if nobody faster."""
-        if self.link is None or missing <= 0:
-            return "", None
-        for _, end, held in self.held(branch):
-            if end <= hit:
-                break
-            if held:
-                rest_s = (branch.length - end) / self.plan(actor).prefill_rate
-                seconds = self.link.seconds(end - hit) + rest_s
-                faster = seconds < missing / self.plan(actor).prefill_rate
-                return (min(held), seconds) if faster else ("", None)
-        return "", None
+    def _moved_s(self, plan: Plan, length: int, counted: int, hit: int, available: int) -> float | None:
+        """Seconds to fetch what others hold beyond `hit`, and to prefill the rest; None where prefilling all is faster.
+        Of what is fetched the tokens up to `counted` are left out of the price."""
+        if self.link is None or self.link.seconds(available - hit) >= (available - hit) / plan.prefill_rate:
+            return None
+        return self.link.seconds(max(available - counted, 0)) + (length - available) / plan.prefill_rate
+
+    def _source(self, branch: Branch) -> str:
+        """One of the engines that hold most of the path."""
+        return self.rng.choice(next(sorted(held) for _, _, held in self.held(branch) if held))
 
 
 def candidates(wave: Wave, branch: Branch) -> list[str]:
