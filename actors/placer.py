@@ -100,7 +100,7 @@ class Placer:
             tree.home if tree else (),
             rows_per_engine=asked.rows_per_engine,
             mu=asked.mu,
-            link=asked.link,
+            link=asked.link if policy.uses_home else None,
             seed=(asked.seed, asked.tree, tree.waves if tree else self.counts["waves"]),
         )
         decisions = policy.place(asked.tree, wave, asked.branches)

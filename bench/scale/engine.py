@@ -9,11 +9,12 @@ from itertools import accumulate
 from typing import Any
 
 from actors.handles import EngineDownError, EngineFailedError, EngineHandle
+from actors.path_keys import PathKeys
 from actors.publisher import COALESCE_S, Publisher
 from actors.rsbcm import RSBCM
 from bench.scale.device import Device, Speeds, Work
 from bench.scale.world import World
-from engine.base import flat, path_keys
+from engine.base import flat
 from engine.kv_tree import KVTree
 from engine.text_engine import CountedKV
 from search.ports import Context
@@ -24,16 +25,16 @@ class Computed:
     """Which prefixes some engine has computed, for what placement could have reused at most."""
 
     def __init__(self, fingerprint: str) -> None:
-        self._fingerprint = fingerprint
+        self._of = PathKeys(fingerprint).of
         self._keys: set[bytes] = set()
 
     def note(self, context: Context) -> None:
-        self._keys.update(path_keys(self._fingerprint, context))
+        self._keys.update(self._of(context))
 
     def available(self, context: Context) -> int:
         """Tokens of the longest computed prefix that ends where a segment ends."""
         ends = [end - 1 for end in accumulate(map(len, context))]
-        keys = path_keys(self._fingerprint, context)
+        keys = self._of(context)
         return max((end for key, end in zip(keys, ends, strict=True) if key in self._keys), default=0)
 
 
