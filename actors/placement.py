@@ -131,7 +131,7 @@ class Placed:
 
     @property
     def cost_s(self) -> float:
-        moved = self.recompute_s if self.transfer_s is None else min(self.recompute_s, self.transfer_s)
+        moved = self.recompute_s if self.transfer_s is None else self.transfer_s
         return self.wait_s + moved + self.decode_s + self.away_s
 
 
@@ -243,7 +243,6 @@ class Wave:
         """J of each engine, without its terms: the inner loop of placement (`price` is the same in parts)."""
         plans, home, held = self._plans, self.home, self.held(branch)
         length, root, new_tokens = branch.length, branch.root_length, branch.new_tokens
-        rows = branch.rows
         away = self.mu * length if home else 0.0
         available = next((end for _, end, holders in held if holders), 0) if self.link is not None else 0
         costs = []
@@ -260,7 +259,7 @@ class Wave:
             if available > hit:
                 moved_s = self._moved_s(plan, length, counted, hit, available) or moved_s
             work = plan.prefill_tokens if at_home else plan.prefill_tokens + away
-            step_s = plan.step_s + (plan.rows + rows) * plan.row_s
+            step_s = plan.step_s + plan.rows * plan.row_s
             costs.append(work / plan.prefill_rate + moved_s + new_tokens * step_s)
         return costs
 
@@ -291,7 +290,7 @@ class Wave:
             predicted_hit=hit,
             wait_s=self.busy_s(actor, branch.new_tokens),
             recompute_s=(branch.length - counted) / plan.prefill_rate,
-            decode_s=branch.new_tokens * (plan.step_s + branch.rows * plan.row_s),
+            decode_s=branch.new_tokens * plan.step_s,
             away_s=0.0 if at_home or not self.home else self.mu * branch.length / plan.prefill_rate,
             available=max(available, hit),
             source="" if transfer_s is None else self._source(branch),

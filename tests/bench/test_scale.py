@@ -61,8 +61,8 @@ def test_rows_of_one_work_share_steps():
 
 def test_a_prefill_waits_for_the_step_under_way_and_holds_up_the_rows():
     first, second = ends((0.0, 0, [4]), (2.0, 100, [1]))
-    assert second == pytest.approx((3.0 + 1.0 + 2.0, 1.0, 2.0))
-    assert first == pytest.approx((6.0 + 1.5, 0.0, 7.5))
+    assert second == pytest.approx((3.0 + 1.0 + 2.0, 1.0, 1.0))
+    assert first == pytest.approx((6.0 + 1.5, 0.0, 3.0 + 1.0 + 1.5))
 
 
 def test_more_rows_than_fit_wait():
