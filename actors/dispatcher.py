@@ -21,7 +21,7 @@ from actors.placement import Branch, Placed, home, place
 from actors.rsbcm import Assignment, Scored
 from engine.base import Codec, flat, path_keys, without_repeated_end
 from engine.sketch import sketch
-from search.ports import Context, Flight, Message
+from search.ports import Context, Flight, Keep, Message
 from search.types import Cost, Expansion, Outcome, Score, ScoreRequest
 
 T = TypeVar("T", Expansion, ScoreRequest)
@@ -115,14 +115,16 @@ class Dispatcher:
         turn = self.codec.encode(self.codec.next_turn(text))
         return tuple(without_repeated_end(self.codec, flat(context), turn))
 
-    async def expand(self, wave: Sequence[Expansion]) -> list[Outcome]:
+    async def expand(self, wave: Sequence[Expansion], keep: Keep | None = None) -> list[Outcome]:
         """One outcome per order, in order. An order fails only after `attempts` tries."""
         outcomes: dict[str, Outcome] = {}
 
-        def keep(outcome: Outcome) -> None:
+        def deliver(outcome: Outcome) -> None:
             outcomes[outcome.expansion_id] = outcome
+            if keep is not None:
+                keep(outcome)
 
-        await self._expand([_Item(order) for order in wave], next(self._tokens), keep)
+        await self._expand([_Item(order) for order in wave], next(self._tokens), deliver)
         return [outcomes[order.id] for order in wave]
 
     def launch(self, wave: Sequence[Expansion]) -> Flight:

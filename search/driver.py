@@ -157,7 +157,7 @@ class TreeSearch:
     async def _grow(self, run: Books, wave: Sequence[Expansion]) -> None:
         run.open_wave()
         scored: list[Node] = []
-        async with aclosing(landed(self.pool, self.strategy, run.tree, wave, run.skipping.whole)) as portions:
+        async with aclosing(landed(self.pool, self.strategy, run.tree, wave, run.skipping.whole, run.log)) as portions:
             async for outcomes in portions:
                 scored += await self._tell(run, [deduplicate(outcome) for outcome in outcomes])
         run.close_wave()

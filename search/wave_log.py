@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -35,6 +35,14 @@ class WaveLog(Protocol):
 
     async def append(self, wave: WaveRecord) -> None:
         """The wave is safe when this returns. Whatever it raises ends the search."""
+        ...
+
+    def landed(self) -> Mapping[str, Outcome]:
+        """Outcomes, by expansion, of a wave that earlier processes did not bring to its end; of no worth behind it."""
+        ...
+
+    def keep(self, outcome: Outcome) -> None:
+        """An outcome of the wave under way, as an engine gave it. Must not raise."""
         ...
 
 

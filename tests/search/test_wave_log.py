@@ -7,7 +7,7 @@ import pytest
 from engine.simulated import SimulatedEngine
 from search.budget import Budget
 from search.strategies import registry
-from search.types import Problem
+from search.types import Outcome, Problem
 from search.wave_log import ReplayError, WaveRecord
 
 PROBLEM = Problem("What is 6 * 7?", "p")
@@ -18,12 +18,22 @@ class Stop(Exception):
 
 
 class Memory:
-    """A log in memory that ends the search behind its `stop_at`-th wave."""
+    """A log in memory that ends the search behind its `stop_at`-th wave. landed: of the wave behind `waves`."""
 
-    def __init__(self, waves: list[WaveRecord], stop_at: int | None = None) -> None:
+    def __init__(
+        self, waves: list[WaveRecord], stop_at: int | None = None, landed: dict[str, Outcome] | None = None
+    ) -> None:
         self.kept = waves
         self.before = len(waves)
         self.stop_at = stop_at
+        self._landed = landed or {}
+        self.came: list[Outcome] = []
+
+    def landed(self) -> dict[str, Outcome]:
+        return self._landed
+
+    def keep(self, outcome: Outcome) -> None:
+        self.came.append(outcome)
 
     def waves(self) -> list[WaveRecord]:
         return self.kept[: self.before]
@@ -63,6 +73,23 @@ def test_cut_off_after_any_wave(run, plain, name: str, budget: dict):
         assert generated == total - sum(o.cost.generated for w in log.kept[:cut] for o in w.outcomes)
         assert len(first.kept) == len(log.kept)
         assert events[:2] == ["start", "resume"] and events.count("wave") == len(log.kept) - cut
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_cut_off_within_a_wave_costs_only_the_orders_in_flight(run, plain, name: str):
+    """Every share of a wave's outcomes that had come back is used, of every wave; only the rest is grown again."""
+    log = Memory([])
+    whole, total, _ = run(name, log)
+    waves = list(log.kept)
+    assert {o.expansion_id for o in log.came} == {o.expansion_id for wave in waves for o in wave.outcomes}
+    for cut, wave in enumerate(waves):
+        ids = [outcome.expansion_id for outcome in wave.outcomes]
+        for back in ({*ids[:1]}, {*ids[1:]}, {*ids[::2]}, {*ids}):
+            landed = {o.expansion_id: o for o in log.came if o.expansion_id in back}
+            again, generated, _ = run(name, Memory(waves[:cut], landed=landed))
+            assert plain(again) == plain(whole) and _rest(again) == _rest(whole)
+            spared = [*landed.values(), *(o for w in waves[:cut] for o in w.outcomes)]
+            assert generated == total - sum(o.cost.generated for o in spared)
 
 
 def _rest(result):
