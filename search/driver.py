@@ -122,6 +122,7 @@ class TreeSearch:
             run.restore(wave)
         if waves:
             run.started = self.clock() - waves[-1].seconds
+            run.skipping.resume()
             await self._tidy(run, [node for node in run.tree.nodes() if _worth(node) is not None])
             self._emit(run, "resume", waves=len(waves), nodes=run.spent.nodes, tokens=run.spent.tokens)
 

@@ -16,6 +16,7 @@ class WaveRecord:
 
     outcomes: in told order, verdicts included. verification: cost of judging them. verifications: paths judged.
     seconds: since the search began, earlier processes included. warnings: new ones. skips: of the search so far.
+    merged: siblings that went into others (ASKS `merged`), of the search so far.
     """
 
     outcomes: tuple[Outcome, ...]
@@ -24,6 +25,7 @@ class WaveRecord:
     seconds: float = 0.0
     warnings: tuple[str, ...] = ()
     skips: SkipReport = field(default_factory=SkipReport)
+    merged: int = 0
 
 
 class WaveLog(Protocol):

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +80,8 @@ class Job:
     ) -> None:
         self.orchestrator = orchestrator
         self.options = options
-        self.checked = checked
+        gate = None if checked.gate is None else checked.gate.fresh()
+        self.checked = replace(checked, gate=gate)
         self.input = BatchInput.open(source, options.columns, orchestrator.config.kind)
         self.name = self._name(options)
         self.folder = out / "runs" / self.name
@@ -88,6 +89,8 @@ class Job:
         self.fingerprint = fingerprint(settings)
         begin(self.folder, settings, source)
         self.results = ResultsFile(out / _results_name(options.shard), self.name, options.retry_errors)
+        if gate is not None:
+            gate.restore(self.results.skips)  # audits of a run add up over its processes
         self.tally = Tally()
         self.activity = Activity()
         self.stop = stop

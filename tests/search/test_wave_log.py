@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 
+from engine.base import Branch
+from engine.scripted import ScriptedEngine
 from engine.simulated import SimulatedEngine
 from search.budget import Budget
 from search.strategies import registry
@@ -73,6 +75,30 @@ def test_cut_off_after_any_wave(run, plain, name: str, budget: dict):
         assert generated == total - sum(o.cost.generated for w in log.kept[:cut] for o in w.outcomes)
         assert len(first.kept) == len(log.kept)
         assert events[:2] == ["start", "resume"] and events.count("wave") == len(log.kept) - cut
+
+
+def test_merged_siblings_are_counted_over_processes(lab):
+    """Four samples say two things: two of them are merged in each wave."""
+    texts = ["2 + 2 = 4.", "So 2 + 2 = 4.", "3 + 3 = 6.", "So 3 + 3 = 6."]
+
+    def run(log: Memory) -> list[int]:
+        def script(path, served):
+            return Branch(tuple(texts[served % 4].encode()), texts[served % 4], "step", confidence=0.5)
+
+        counts: list[int] = []
+        search = lab(ScriptedEngine(script)).search(
+            "tot",
+            options={"k": 4, "b": 1, "max_depth": 3},
+            merge=True,
+            on_event=lambda event: counts.append(event.data["merged"]) if event.kind == "wave" else None,
+        )
+        asyncio.run(search.run(PROBLEM, log))
+        return counts
+
+    log = Memory([])
+    whole = run(log)
+    assert whole == [2, 4, 6] and [wave.merged for wave in log.kept] == whole
+    assert run(Memory(log.kept[:1])) == whole[1:]
 
 
 @pytest.mark.parametrize("name", registry.names())
