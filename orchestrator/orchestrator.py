@@ -176,17 +176,20 @@ class Orchestrator:
         on_event: EventSink | None = None,
         **options: Any,
     ) -> BatchSummary:
-        """Solve every row of a file (or of files, by a pattern) into the folder `out`; see docs/batch.md.
+        """Solve every row of a file (or of files, by a pattern) into `out`, a folder or a URL; see docs/batch.md.
 
         The same call again goes on where it was ended, even killed. The budget holds for each problem. stop: pauses the
         job behind the waves under way, from any thread. UsageError before anything runs; OSError when the disk is full.
         """
         from orchestrator.batch.job import Job, JobOptions
+        from orchestrator.batch.output import written
         from orchestrator.batch.stop import Stop
 
         checked = self._check([], strategy, budget, seed, cgee, options)
-        work = Job(self, str(source), Path(out), checked, cgee, job or JobOptions(), stop or Stop(), on_event)
-        return self._run(work.run(work.begin()))
+        how, halt = job or JobOptions(), stop or Stop()
+        with written(str(out), how.files(checked.strategy), how.upload_s, how.spool, halt) as folder:
+            work = Job(self, str(source), folder, checked, cgee, how, halt, on_event)
+            return self._run(work.run(work.begin()))
 
     def prepare(
         self,

@@ -79,7 +79,6 @@ class Attempt:
             if tries > retries:
                 return {**error_row(row, result.error, result.stop_reason), "tries": tries}
 
-
     def _finished(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """The row of an earlier process, which got no further than the journal; its audits count."""
         if self._search.gate is not None:

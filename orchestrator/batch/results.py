@@ -121,9 +121,10 @@ def skips_of(row: Mapping[str, Any]) -> SkipReport:
     told = row.get("skips")
     if not isinstance(told, dict):
         return SkipReport()
-    flips, trials = (told.get(name) for name in ("flips", "trials"))
-    counted = isinstance(flips, int) and isinstance(trials, int) and 0 <= flips <= trials
-    return SkipReport(flips=flips, trials=trials, off=told.get("off") is True) if counted else SkipReport()
+    flips, trials = told.get("flips"), told.get("trials")
+    if not isinstance(flips, int) or not isinstance(trials, int) or not 0 <= flips <= trials:
+        return SkipReport()
+    return SkipReport(flips=flips, trials=trials, off=told.get("off") is True)
 
 
 def read_results(path: Path) -> Iterator[dict[str, Any]]:

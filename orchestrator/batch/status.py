@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +13,8 @@ from rich.live import Live
 from orchestrator.arguments import USAGE
 from orchestrator.batch.events import last_event
 from orchestrator.batch.folder import Run, runs_of
+from orchestrator.batch.output import read
+from orchestrator.batch.places import is_remote
 from orchestrator.batch.view import plain_line, table
 from orchestrator.config import UsageError
 
@@ -21,18 +22,21 @@ _SILENT_S = 10.0
 
 
 def status(
-    out: Annotated[Path, typer.Argument(metavar="DIR", help="folder of `run --out`")],
+    out: Annotated[str, typer.Argument(metavar="DIR", help="folder or URL of `run --out`")],
     watch: Annotated[bool, typer.Option("--watch", "-w", help="again every second, until all runs have ended")] = False,
     name: Annotated[str | None, typer.Option(help="only this run")] = None,
 ) -> None:
     """Show where the runs of a folder are."""
     try:
-        runs = runs_of(out, name)
-        console = Console(highlight=False)
-        if watch and console.is_terminal:
-            _watch(runs, console)
-        else:
-            _print(runs, console, watch)
+        if watch and is_remote(out):
+            raise UsageError(f"--watch looks at a folder, {out!r} is a URL: what is there changes with uploads only")
+        with read(out, events_only=True) as here:
+            runs = runs_of(here, name)
+            console = Console(highlight=False)
+            if watch and console.is_terminal:
+                _watch(runs, console)
+            else:
+                _print(runs, console, watch)
     except UsageError as error:
         print(f"error: {error}", file=sys.stderr)
         raise typer.Exit(USAGE) from None

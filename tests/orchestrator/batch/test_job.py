@@ -108,6 +108,9 @@ def test_changed_settings_are_refused_by_key_and_speed_settings_are_not(write_ro
     with pytest.raises(UsageError, match=r"strategy\.b: there 2, here 3") as stop:
         run(rows, out, "tot", b=3, seed=1, config={"temperature": 0.5})
     assert "seed: there 0, here 1" in str(stop.value) and "temperature: there 0.8, here 0.5" in str(stop.value)
+    for key, value in (("attention", "reference"), ("device", "cpu"), ("dtype", "float32")):
+        with pytest.raises(UsageError, match=f"{key}: there 'auto', here '{value}'"):
+            run(rows, out, "tot", b=2, config={key: value})
     assert (out / "results.jsonl").read_bytes() == before
     assert run(rows, out, "tot", b=2, config={"engines": 4, "rows_per_engine": 1}).skipped == 2
 
