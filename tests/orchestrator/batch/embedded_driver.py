@@ -31,7 +31,7 @@ def main(rows: str, out: str, log: str, runtime: str = "inline") -> None:
     LocalEngine.expand = logged(log)
     options = {"model": "embedded", "dtype": "float32", "max_step_tokens": 4, "step_delimiter": None}
     with Orchestrator(runtime=runtime, engines=1, concurrency=2, **options) as orchestrator:
-        orchestrator.run_batch(rows, out, "mcts", simulations=4, k=2, leaves=1, max_depth=3)
+        orchestrator.run_batch(rows, out, "mcts", simulations=6, k=2, leaves=1, max_depth=3)
 
 
 if __name__ == "__main__":
