@@ -24,7 +24,7 @@ from actors.rsbcm import Scored
 from actors.scoring import Scoring
 from engine.base import Codec, flat, without_repeated_end
 from engine.sketch import sketch
-from search.ports import Context, Flight, Message
+from search.ports import Context, Flight, Keep, Message
 from search.types import Expansion, Outcome, Score, ScoreRequest
 
 _WEIGHT = 0.02
@@ -143,14 +143,16 @@ class Dispatcher:
         turn = self.codec.encode(self.codec.next_turn(text))
         return tuple(without_repeated_end(self.codec, flat(context), turn))
 
-    async def expand(self, wave: Sequence[Expansion]) -> list[Outcome]:
+    async def expand(self, wave: Sequence[Expansion], keep: Keep | None = None) -> list[Outcome]:
         """One outcome per order, in order. An order fails only after `attempts` tries."""
         outcomes: dict[str, Outcome] = {}
 
-        def keep(outcome: Outcome) -> None:
+        def deliver(outcome: Outcome) -> None:
             outcomes[outcome.expansion_id] = outcome
+            if keep is not None:
+                keep(outcome)
 
-        await self._run(wave, False, keep, [])
+        await self._run(wave, False, deliver, [])
         return [outcomes[order.id] for order in wave]
 
     def launch(self, wave: Sequence[Expansion]) -> Flight:

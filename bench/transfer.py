@@ -1,6 +1,6 @@
 """Moving KV against prefilling it: `python -m bench.transfer [--json] [--save]`, two engine actors on one machine.
 
-For each length: the first engine prefills a prompt, its KV goes to the second through Ray's object store, and the second
+For each length: the first engine prefills a prompt, its KV goes to the second through Ray's object store, which then
 prefills another prompt of the same length. The break-even is where a line through the moves meets the prefill rate.
 """
 
