@@ -102,6 +102,7 @@ class Dispatcher:
         self.flow.on_call = self._called
         self.flow.on_moved = lambda tree, placed: self.on_placed(tree, [placed])
         self.flow.held = lambda engine, order: self._local.held(engine, order.branch)
+        self.flow.on_over = self._worked
         self._scoring = Scoring(
             self.fleet,
             self.options.attempts,
@@ -284,6 +285,15 @@ class Dispatcher:
                 self._used_share += _WEIGHT * (used - self._used_share)
                 self._local.note(outcome.engine, self.keys.of((*context, sample.token_ids)))
         self.on_outcome(outcome)
+
+    def _worked(self, name: str, order: Order) -> None:
+        """What an engine holds of a tree is released with it: at once where the tree ended before the call, as when
+        another engine's copy of the order counted."""
+        root = order.branch.root
+        if self._local.used(root) is not None:
+            self._local.note_use(name, root)
+        elif self.fleet.reachable(name):
+            self._spawn(self.fleet.quietly(self.engines[name].release([root])))
 
     # -- engines ---------------------------------------------------------------------------------------------------
     async def _send(
