@@ -60,7 +60,13 @@ def test_a_url_holds_what_a_folder_would(write_rows, read_rows, tmp_path: Path, 
     assert not any((tmp_path / "spool").iterdir())
     again = run(rows, url, tmp_path / "other")
     assert (again.skipped, again.tokens) == (6, 0)
-    for command in (["status", url], ["show", url, "p1"], ["diff", url, url], ["report", url]):
+    for command in (
+        ["status", url],
+        ["show", url, "p1"],
+        ["explain", url, "p1", "r.0"],
+        ["diff", url, url],
+        ["report", url],
+    ):
         assert _exit(command) == 0, capsys.readouterr()
     assert "ended" in capsys.readouterr().out
     assert b"<html" in RemoteFolder(url).read("report.html")
