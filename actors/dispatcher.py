@@ -18,16 +18,19 @@ from actors.local_view import LocalView
 from actors.order_flow import OrderFlow
 from actors.orders import Flow, FlowOptions, Order
 from actors.path_keys import PathKeys
-from actors.placement import Branch, Link, Placed
+from actors.placement import Branch, Placed
 from actors.policies import registry
 from actors.rsbcm import Scored
 from actors.scoring import Scoring
+from actors.transfer import Mover
 from engine.base import Codec, flat, without_repeated_end
 from engine.sketch import sketch
 from search.ports import Context, Flight, Keep, Message
 from search.types import Expansion, Outcome, Score, ScoreRequest
 
 _WEIGHT = 0.02
+_PATIENCE, _PATIENCE_S = 2.0, 1.0
+"""A move may take so many times what prefilling takes, and so many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ class Dispatcher:
         options: PoolOptions | None = None,
         on_failure: Callable[[str, str], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        mover: Mover | None = None,
     ) -> None:
         if not engines:
             raise ValueError("a pool needs at least one engine")
@@ -101,6 +105,8 @@ class Dispatcher:
         self.flow = OrderFlow(self.fleet, self._flow_options(), self._assign, self._landed, self._spawn)
         self.flow.on_call = self._called
         self.flow.on_moved = lambda tree, placed: self.on_placed(tree, [placed])
+        self.mover = mover or Mover(None, 1.0)
+        self.flow.fetch = self._fetch
         self.flow.held = lambda engine, order: self._local.held(engine, order.branch)
         self.flow.on_over = self._worked
         self._scoring = Scoring(
@@ -233,10 +239,6 @@ class Dispatcher:
         """Credits, bookings and loads are those of the orders under way: all zero once there are none."""
         self.flow.check_integrity()
 
-    def moves_kv(self, link: Link | None) -> None:
-        """KV can be moved between engines at this measured speed, or not; placement counts with it."""
-        self._assigner.link = link
-
     # -- orders ----------------------------------------------------------------------------------------------------
     async def _run(
         self, wave: Sequence[Expansion], alone: bool, deliver: Callable[[Outcome], None], flows: list[Flow]
@@ -262,10 +264,15 @@ class Dispatcher:
     async def _assign(self, orders: Sequence[Order]) -> list[Placed]:
         """Decisions for orders of one tree, for engines that they were not tried on; none if no engine is up."""
         branches = tuple(
-            replace(order.branch, avoid=(*order.avoid, *order.at)) if order.avoid or order.at else order.branch
+            replace(
+                order.branch,
+                avoid=(*order.avoid, *order.at),
+                grown_on=next(iter(self._local.holders(order.branch.keys[-1])), ""),
+            )
             for order in orders
         )
         first = orders[0].work
+        self._assigner.link = self.mover.link
         signature = sketch(first.context[0]) if self.options.near_roots and len(first.context) == 1 else b""
         decisions = await self._assigner.assign(first.problem_id, branches, signature)
         self._pins.note(first.problem_id, (key for branch in branches for key in branch.keys))
@@ -294,6 +301,27 @@ class Dispatcher:
             self._local.note_use(name, root)
         elif self.fleet.reachable(name):
             self._spawn(self.fleet.quietly(self.engines[name].release([root])))
+
+    async def _fetch(self, name: str, orders: Sequence[Order]) -> None:
+        """Bring the KV that others hold to where orders go, each path once; what does not come is prefilled there."""
+        wanted: dict[bytes, list[Order]] = {}
+        for order in orders:
+            placed = order.at[name].placed
+            if placed.source and placed.available > placed.predicted_hit:
+                wanted.setdefault(order.branch.keys[order.branch.ends.index(placed.available)], []).append(order)
+        await asyncio.gather(*(self._bring(name, key, together) for key, together in wanted.items()))
+
+    async def _bring(self, name: str, key: bytes, orders: Sequence[Order]) -> None:
+        placed = orders[0].at[name].placed
+        source = self.engines.get(placed.source)
+        if source is None or not self.fleet.is_up(placed.source):
+            return
+        limit_s = _PATIENCE * (placed.recompute_s + self.mover.speed.latency_s) + _PATIENCE_S
+        start, end = placed.predicted_hit, placed.available
+        if await self.mover.bring(source, self.engines[name], key, start, end, limit_s):
+            for order in orders:
+                booking = order.at[name]
+                booking.placed = replace(booking.placed, predicted_hit=end)
 
     # -- engines ---------------------------------------------------------------------------------------------------
     async def _send(

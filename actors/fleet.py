@@ -129,11 +129,13 @@ class Fleet:
             return False
         return True
 
-    def learn(self, name: str, outcomes: Sequence[Outcome], call_s: float, fullness: float) -> None:
+    def learn(
+        self, name: str, outcomes: Sequence[Outcome], call_s: float, fullness: float, rows: float = 0.0
+    ) -> None:
         """What a call taught about its engine, and about those of which nothing is known yet."""
         load = self.loads[name]
         before = bool(load.prefills), bool(load.measured)
-        load.learn(outcomes, call_s, fullness)
+        load.learn(outcomes, call_s, fullness, rows)
         self.changed.add(name)
         if before != (bool(load.prefills), bool(load.measured)):
             self._assume(self._median())
@@ -210,7 +212,8 @@ class Fleet:
         steps = [load.step_s for load in some if load.measured]
         if not prefills and not steps:
             return None
-        return Load(0, 0, median(prefills or [PREFILL_RATE]), median(steps or [STEP_S]))
+        rows = [load.row_s for load in some if load.measured]
+        return Load(0, 0, median(prefills or [PREFILL_RATE]), median(steps or [STEP_S]), median(rows or [0.0]))
 
     async def _answers(self, name: str) -> bool:
         try:

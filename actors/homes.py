@@ -42,6 +42,8 @@ def by_usefulness(previous: Sequence[str], branches: Sequence[Branch], holders: 
     counts = dict.fromkeys(previous, 0)
     for branch in branches:
         held = holders(branch.keys[-1]) if branch.keys else ()
+        if branch.grown_on in counts and branch.grown_on not in held:
+            counts[branch.grown_on] += 1
         fewer, others = (counts, held) if len(counts) < len(held) else (held, counts)
         for actor in fewer:
             if actor in others:

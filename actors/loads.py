@@ -14,6 +14,8 @@ EXPIRY_S = 60.0
 
 _WEIGHT = 0.05
 _REBUILD = 4
+_PASSING = 4
+"""Waves over which a prefill that waits now is spread: it passes, while rows come back with every wave."""
 
 
 @dataclass(slots=True)
@@ -24,6 +26,7 @@ class Standing:
     rows: int = 0
     prefill_rate: float = PREFILL_RATE
     step_s: float = STEP_S
+    row_s: float = 0.0
     demand: float = 0.0
     trees: int = 0
     parts: dict[str, Load] = field(default_factory=dict)
@@ -38,7 +41,7 @@ class Standing:
             self.parts[driver] = load
             self.prefill_tokens += load.prefill_tokens
             self.rows += load.rows
-            self.prefill_rate, self.step_s = load.prefill_rate, load.step_s
+            self.prefill_rate, self.step_s, self.row_s = load.prefill_rate, load.step_s, load.row_s
 
 
 @dataclass(slots=True)
@@ -69,7 +72,7 @@ class LoadBook:
         self._expiry_s = expiry_s
         self._drivers: dict[str, _Driver] = {}
         self._heap: list[tuple[float, str]] = []
-        self._row_steps = 0.0
+        self._new_tokens, self._rows_per_engine = 0.0, 1
 
     def report(self, driver: str, loads: Mapping[str, Load | None], whole: bool) -> bool:
         """Take what changed on a driver's engines (None: not usable any more), or, `whole`, all of it.
@@ -109,19 +112,19 @@ class LoadBook:
             self._push(actor)
 
     def observe(self, new_tokens: float, rows_per_engine: int) -> None:
-        """Follow the typical tokens of a row, which weigh rows against prefill."""
-        row_steps = new_tokens / rows_per_engine
-        if not self._row_steps:
-            self._row_steps = row_steps
+        """Follow the typical tokens of a row, which weigh decoding against prefill."""
+        first, self._rows_per_engine = not self._new_tokens, rows_per_engine
+        self._new_tokens += (1.0 if first else _WEIGHT) * (new_tokens - self._new_tokens)
+        if first:
             self._rebuild()
-        else:
-            self._row_steps += _WEIGHT * (row_steps - self._row_steps)
 
     def busy_s(self, actor: str) -> float:
-        """Seconds of work that wait here or are to be expected of the trees that live here."""
+        """Seconds that a typical row takes here in the waves to come, behind its share of the prefill that waits and
+        beside the rows that are to be expected of the trees that live here."""
         standing = self.actors[actor]
-        rows_s = max(standing.rows, standing.demand) * standing.step_s * self._row_steps
-        return standing.prefill_tokens / standing.prefill_rate + rows_s
+        row_s = standing.row_s or standing.step_s / self._rows_per_engine
+        step_s = standing.step_s + max(standing.rows, standing.demand) * row_s
+        return standing.prefill_tokens / standing.prefill_rate / _PASSING + step_s * self._new_tokens
 
     def lightest(self, driver: str) -> Generator[str, None, None]:
         """Engines of this driver by growing `busy_s`; taking k of n costs k log n."""

@@ -217,8 +217,7 @@ class OrderFlow:
         rows = sum(order.work.n for order in orders)
         call = Call(name, orders, rows, prefill, max(order.work.sampling.max_tokens for order in orders))
         load = self.fleet.loads[name]
-        load.calls += 1
-        load.sent_rows += rows
+        load.send(rows, self.fleet.clock())
         self.counts["calls"] += 1
         self._calls[name][call] = None
         call.task = asyncio.get_running_loop().create_task(self._call(call, token))
@@ -228,6 +227,7 @@ class OrderFlow:
     async def _call(self, call: Call, token: str) -> None:
         name, load = call.engine, self.fleet.loads[call.engine]
         began = self.fleet.clock()
+        row_seconds = load.row_seconds_until(began)
         self.on_call(name, True)
         try:
             if self.fetch is not None and any(order.at[name].placed.source for order in call.orders):
@@ -246,8 +246,9 @@ class OrderFlow:
                 order.flow.fail(error)
         else:
             now = self.fleet.clock()
-            rows = load.sent_rows if self.concurrent(name) else call.rows
-            self.fleet.learn(name, found, now - began, rows / self.options.batch_rows)
+            row_seconds = load.row_seconds_until(now) - row_seconds
+            shared = row_seconds / (now - began) if self.concurrent(name) and now > began else 0.0
+            self.fleet.learn(name, found, now - began, (shared or call.rows) / self.options.batch_rows, shared)
             self._land(call, found, now)
         finally:
             self.on_call(name, False)
@@ -262,8 +263,7 @@ class OrderFlow:
             call.late.cancel()
         del self._calls[call.engine][call]
         if (load := self.fleet.loads.get(call.engine)) is not None:
-            load.calls -= 1
-            load.sent_rows -= call.rows
+            load.send(-call.rows, self.fleet.clock())
         for order in call.orders:
             if call.engine in order.at:
                 self._unbook(order, call.engine)

@@ -35,7 +35,8 @@ Holders = Callable[[bytes], Collection[str]]
 class Branch:
     """One expansion to place: prefix keys and ends (tokens) at each segment, sample rows, expected new tokens a row.
 
-    avoid: engines that it must not go to, if there are others.
+    avoid: engines that it must not go to, if there are others. grown_on: the engine that grew its last segment, which
+    holds it whether the index has heard of that already or not.
     """
 
     id: str
@@ -44,6 +45,7 @@ class Branch:
     rows: int
     new_tokens: int
     avoid: tuple[str, ...] = ()
+    grown_on: str = ""
 
     @property
     def length(self) -> int:
@@ -61,7 +63,8 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What an engine has to do already, and its measured rates (tokens/s of prefill, seconds a decode step).
+    """What an engine has to do already, and its measured rates: tokens/s of prefill, and seconds of a decode step,
+    step_s + row_s for each row that decodes with it. row_s 0: not known, or rows of other calls wait.
 
     demand: rows that the trees which live there bring in a wave, be they outstanding or not.
     """
@@ -70,6 +73,7 @@ class Load:
     rows: int = 0
     prefill_rate: float = PREFILL_RATE
     step_s: float = STEP_S
+    row_s: float = 0.0
     demand: float = 0.0
 
 
@@ -84,6 +88,8 @@ class Loaded(Protocol):
     def prefill_rate(self) -> float: ...
     @property
     def step_s(self) -> float: ...
+    @property
+    def row_s(self) -> float: ...
     @property
     def demand(self) -> float: ...
 
@@ -137,6 +143,7 @@ class Plan:
     rows: float
     prefill_rate: float
     step_s: float
+    row_s: float
     keys: set[bytes] = field(default_factory=set)
 
 
@@ -180,7 +187,8 @@ class Wave:
             load = self._loads[actor]
             away = bool(self.home) and actor not in self.home
             rows = max(load.rows, load.demand) if away else load.rows
-            plan = self._plans[actor] = Plan(load.prefill_tokens, rows, load.prefill_rate, load.step_s)
+            row_s = load.row_s or load.step_s / self.rows_per_engine
+            plan = self._plans[actor] = Plan(load.prefill_tokens, rows, load.prefill_rate, load.step_s, row_s)
         return plan
 
     def planned(self) -> Iterable[tuple[str, Plan]]:
@@ -192,9 +200,9 @@ class Wave:
         return actor in self._loads
 
     def busy_s(self, actor: str, new_tokens: int) -> float:
-        """Seconds until `actor` has done what it has to do already, rows of `new_tokens` tokens."""
+        """Seconds that what `actor` has to do already adds to a row of `new_tokens` tokens."""
         plan = self._plans.get(actor) or self.plan(actor)
-        return plan.prefill_tokens / plan.prefill_rate + plan.rows * new_tokens * plan.step_s / self.rows_per_engine
+        return plan.prefill_tokens / plan.prefill_rate + plan.rows * plan.row_s * new_tokens
 
     def allowed(self, branch: Branch) -> Sequence[str]:
         """Engines this branch may go to; if it should avoid all of them, any."""
@@ -219,6 +227,8 @@ class Wave:
                 if found is None:
                     found = known[key] = self.holders(key)
                 held.append((key, end, found))
+            if branch.grown_on and branch.grown_on not in held[0][2]:
+                held[0] = (*held[0][:2], (*held[0][2], branch.grown_on))
             self._held, self._held_of = held, branch
         return self._held
 
@@ -233,8 +243,9 @@ class Wave:
         """J of each engine, without its terms: the inner loop of placement (`price` is the same in parts)."""
         plans, home, held = self._plans, self.home, self.held(branch)
         length, root, new_tokens = branch.length, branch.root_length, branch.new_tokens
-        rows_s = new_tokens / self.rows_per_engine
+        rows = branch.rows
         away = self.mu * length if home else 0.0
+        available = next((end for _, end, holders in held if holders), 0) if self.link is not None else 0
         costs = []
         for actor in among:
             plan = plans.get(actor) or self.plan(actor)
@@ -244,12 +255,13 @@ class Wave:
                     hit = end
                     break
             at_home = actor in home
-            missing = length - max(hit, root) if at_home else length - hit
-            moved_s = missing / plan.prefill_rate
-            if self.link is not None:
-                moved_s = self._transfer(branch, actor, hit, missing)[1] or moved_s
+            counted = max(hit, root) if at_home else hit
+            moved_s = (length - counted) / plan.prefill_rate
+            if available > hit:
+                moved_s = self._moved_s(plan, length, counted, hit, available) or moved_s
             work = plan.prefill_tokens if at_home else plan.prefill_tokens + away
-            costs.append(work / plan.prefill_rate + moved_s + (plan.rows * rows_s + new_tokens) * plan.step_s)
+            step_s = plan.step_s + (plan.rows + rows) * plan.row_s
+            costs.append(work / plan.prefill_rate + moved_s + new_tokens * step_s)
         return costs
 
     def available(self, branch: Branch) -> int:
@@ -269,18 +281,20 @@ class Wave:
         plan = self.plan(actor)
         hit = self.hit(actor, branch)
         at_home = actor in self.home
-        missing = branch.length - (max(hit, branch.root_length) if at_home else hit)
-        source, transfer_s = self._transfer(branch, actor, hit, missing)
+        counted = max(hit, branch.root_length) if at_home else hit
+        available, transfer_s = self.available(branch), None
+        if available > hit:
+            transfer_s = self._moved_s(plan, branch.length, counted, hit, available)
         return Placed(
             id=branch.id,
             actor=actor,
             predicted_hit=hit,
             wait_s=self.busy_s(actor, branch.new_tokens),
-            recompute_s=missing / plan.prefill_rate,
-            decode_s=branch.new_tokens * plan.step_s,
+            recompute_s=(branch.length - counted) / plan.prefill_rate,
+            decode_s=branch.new_tokens * (plan.step_s + branch.rows * plan.row_s),
             away_s=0.0 if at_home or not self.home else self.mu * branch.length / plan.prefill_rate,
-            available=max(self.available(branch), hit),
-            source=source,
+            available=max(available, hit),
+            source="" if transfer_s is None else self._source(branch),
             transfer_s=transfer_s,
             runner_up=runner_up,
             runner_up_s=runner_up_s,
@@ -313,19 +327,16 @@ class Wave:
             heapq.heappush(heap, entry)
         return [actor for _, _, actor in found]
 
-    def _transfer(self, branch: Branch, actor: str, hit: int, missing: int) -> tuple[str, float | None]:
-        """Who could send what is missing, and the seconds of that and of recomputing the rest; "" if nobody faster."""
-        if self.link is None or missing <= 0:
-            return "", None
-        for _, end, held in self.held(branch):
-            if end <= hit:
-                break
-            if held:
-                rest_s = (branch.length - end) / self.plan(actor).prefill_rate
-                seconds = self.link.seconds(end - hit) + rest_s
-                faster = seconds < missing / self.plan(actor).prefill_rate
-                return (min(held), seconds) if faster else ("", None)
-        return "", None
+    def _moved_s(self, plan: Plan, length: int, counted: int, hit: int, available: int) -> float | None:
+        """Seconds to fetch what others hold beyond `hit`, and to prefill the rest; None where prefilling all is faster.
+        Of what is fetched the tokens up to `counted` are left out of the price."""
+        if self.link is None or self.link.seconds(available - hit) >= (available - hit) / plan.prefill_rate:
+            return None
+        return self.link.seconds(max(available - counted, 0)) + (length - available) / plan.prefill_rate
+
+    def _source(self, branch: Branch) -> str:
+        """One of the engines that hold most of the path."""
+        return self.rng.choice(next(sorted(held) for _, _, held in self.held(branch) if held))
 
 
 def candidates(wave: Wave, branch: Branch) -> list[str]:

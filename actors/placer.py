@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +25,8 @@ from actors.policies import registry
 from actors.policies.base import Policy
 
 _TREES = 1 << 16
-_HYSTERESIS = 1.0
+_FOLLOWS = 0.05
+_HYSTERESIS = 2.0
 """Prefills of a branch that an engine must have less to do for a tree to move there: a move costs each branch one."""
 
 
@@ -78,6 +80,7 @@ class Placer:
         self._holders = holders
         self._nearest = nearest or (lambda wave, free: None)
         self._policies: dict[str, Policy] = {}
+        self._wave_rows = 0.0
 
     def assign(self, asked: Assignment) -> list[Placed]:
         """A decision for every branch, in order; none at all if the driver has to report its loads whole."""
@@ -97,7 +100,7 @@ class Placer:
             tree.home if tree else (),
             rows_per_engine=asked.rows_per_engine,
             mu=asked.mu,
-            link=asked.link,
+            link=asked.link if policy.uses_home else None,
             seed=(asked.seed, asked.tree, tree.waves if tree else self.counts["waves"]),
         )
         decisions = policy.place(asked.tree, wave, asked.branches)
@@ -123,8 +126,15 @@ class Placer:
         size = home_size(rows, asked.rows_per_engine, len(self.loads.names(asked.driver)))
         previous = self._previous(asked, before)
         with closing(self.loads.lightest(asked.driver)) as lightest:
-            homes = home(size, previous, lightest, self.loads.busy_s, self._margin_s(asked, previous))
-        tree = self.trees[asked.tree] = _Tree(homes, rows / len(homes), before.waves + 1 if before else 0)
+            # What the trees that began together will bring is not known before their second wave.
+            margin_s = math.inf if before and not before.waves else self._margin_s(asked, previous)
+            homes = home(size, previous, lightest, self.loads.busy_s, margin_s)
+        waves = before.waves + 1 if before else 0
+        if waves:
+            self._wave_rows += _FOLLOWS * (rows - self._wave_rows)
+        # A new tree's first wave is small; engines are to be chosen for the waves that follow.
+        expected = rows if waves else max(rows, self._wave_rows)
+        tree = self.trees[asked.tree] = _Tree(homes, expected / len(homes), waves)
         for actor in homes:
             self.loads.settle(actor, tree.rows_each, 1)
         while len(self.trees) > _TREES:
@@ -136,7 +146,8 @@ class Placer:
         the KV of what is alive. For a new tree an engine with a near root."""
         ends = dict.fromkeys(key for branch in asked.branches for key in branch.keys[-1:])
         held = (actor for key in ends for actor in sorted(self._holders(key))[:MAX_HOLDERS])
-        found = dict.fromkeys((*(before.home if before else ()), *held))
+        grown_on = (branch.grown_on for branch in asked.branches if branch.grown_on)
+        found = dict.fromkeys((*(before.home if before else ()), *grown_on, *held))
         kept = [actor for actor in found if self.loads.usable(asked.driver, actor)]
         if not kept and asked.signature:
             near = self._nearest(asked, self._free(asked))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from actors.placement import PREFILL_RATE, STEP_S, Load
 from search.types import Outcome
@@ -27,18 +27,49 @@ HANG_LEAST_S = 60.0
 """A call counts as hung once it takes so many times what the longest call of its size could take."""
 
 
+_FLAT_ROWS = 64
+"""Rows that double the time of a step, as long as nothing else is known; and the weight of that, in rows squared."""
+
+
+@dataclass(slots=True)
+class StepFit:
+    """Seconds of a decode step over the rows in it: moving averages of both, and how they vary together."""
+
+    mean_s: float = 0.0
+    mean_rows: float = 0.0
+    variance: float = 0.0
+    covariance: float = 0.0
+
+    def add(self, step_s: float, rows: float, weight: float) -> None:
+        """weight 1: nothing before this counts."""
+        over_s, over_rows = step_s - self.mean_s, rows - self.mean_rows
+        self.mean_s += weight * over_s
+        self.mean_rows += weight * over_rows
+        self.variance = (1 - weight) * (self.variance + weight * over_rows * over_rows)
+        self.covariance = (1 - weight) * (self.covariance + weight * over_rows * over_s)
+
+    @property
+    def slope(self) -> float:
+        """Seconds that a row adds to a step, at most a row's share of it."""
+        assumed = self.mean_s / (_FLAT_ROWS + self.mean_rows)
+        slope = (self.covariance + _FLAT_ROWS * assumed) / (self.variance + _FLAT_ROWS)
+        return min(max(slope, 0.0), self.mean_s / max(self.mean_rows, 1.0))
+
+
 @dataclass(slots=True)
 class EngineLoad:
     """prefill_tokens, rows: orders planned for the engine or sent to it; sent_rows, calls: those sent.
 
     measured, prefills: calls whose decoding and whose prefill taught something. slowness: seconds that calls take, in
     multiples of what the rates say. call_s: seconds of a call on average. window: share of its rows it may be given.
+    row_seconds: sent rows over time.
     """
 
     prefill_tokens: int = 0
     rows: int = 0
     prefill_rate: float = PREFILL_RATE
     step_s: float = STEP_S
+    row_s: float = 0.0
     sent_rows: int = 0
     calls: int = 0
     measured: int = 0
@@ -47,9 +78,24 @@ class EngineLoad:
     window: float = 1.0
     call_s: float = 0.0
     calls_back: int = 0
+    fit: StepFit = field(default_factory=StepFit)
+    row_seconds: float = 0.0
+    _since_s: float = 0.0
 
     def view(self) -> Load:
-        return Load(self.prefill_tokens, self.rows, self.prefill_rate, self.step_s)
+        return Load(self.prefill_tokens, self.rows, self.prefill_rate, self.step_s, self.row_s)
+
+    def send(self, rows: int, now_s: float) -> None:
+        """Rows are sent, or back (negative)."""
+        self.row_seconds_until(now_s)
+        self.sent_rows += rows
+        self.calls += 1 if rows > 0 else -1
+
+    def row_seconds_until(self, now_s: float) -> float:
+        """`row_seconds`, up to now."""
+        self.row_seconds += self.sent_rows * (now_s - self._since_s)
+        self._since_s = now_s
+        return self.row_seconds
 
     # -- credits ---------------------------------------------------------------------------------------------------
     def room(self, batch_rows: int, concurrent: bool) -> int:
@@ -70,14 +116,17 @@ class EngineLoad:
         if not self.prefills:
             self.prefill_rate = typical.prefill_rate
         if not self.measured:
-            self.step_s = typical.step_s
+            self.step_s, self.row_s = typical.step_s, typical.row_s
 
     # -- rates -----------------------------------------------------------------------------------------------------
-    def learn(self, outcomes: Sequence[Outcome], call_s: float = 0.0, fullness: float = 1.0) -> None:
+    def learn(
+        self, outcomes: Sequence[Outcome], call_s: float = 0.0, fullness: float = 1.0, rows: float = 0.0
+    ) -> None:
         """Update rates from one call's outcomes; what took no measurable time teaches nothing.
 
-        call_s: seconds until the call came back. Decoding in a batch that others share takes all of them. fullness:
-        rows that were sent, in multiples of what the engine decodes at once; many more say nothing about one batch.
+        call_s: seconds until the call came back. fullness: rows that were sent, in multiples of what the engine decodes
+        at once; many more say nothing about one batch. rows: that decoded together, each with its share of a step's
+        seconds; 0 where the engine serves one call after the other.
         """
         self.window = min(self.window * 2, 1.0)
         self.call_s += _weight(self.calls_back) * (call_s - self.call_s)
@@ -90,15 +139,21 @@ class EngineLoad:
         steps = max((len(s.token_ids) for o in outcomes for s in o.samples), default=0)
         decode_s = sum(o.cost.seconds.get("decode", 0.0) for o in outcomes)
         if steps >= 4 and decode_s > 1e-4 and fullness <= _CROWDED:
-            step_s = max(decode_s, call_s - prefill_s) / steps
-            self.step_s += _weight(self.measured) * (step_s - self.step_s)
+            if rows:
+                tokens = sum(len(sample.token_ids) for outcome in outcomes for sample in outcome.samples)
+                self.fit.add(decode_s / tokens * rows, rows, _weight(self.measured))
+                self.row_s = self.fit.slope
+                self.step_s = self.fit.mean_s - self.row_s * self.fit.mean_rows
+            else:
+                step_s = max(decode_s, call_s - prefill_s) / steps
+                self.step_s += _weight(self.measured) * (step_s - self.step_s)
             self.measured += 1
             expected_s = self.expected_s(prefilled, steps)
             self.slowness += _WEIGHT * (max(call_s / expected_s, 1.0) - self.slowness)
 
     def expected_s(self, prefill_tokens: int, steps: int) -> float:
         """Seconds of a call by the rates."""
-        return prefill_tokens / self.prefill_rate + steps * self.step_s
+        return prefill_tokens / self.prefill_rate + steps * (self.step_s + self.sent_rows * self.row_s)
 
     # -- deadlines -------------------------------------------------------------------------------------------------
     def late_s(self, prefill_tokens: int, steps: int) -> float | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from actors.handles import EngineDownError, EngineFailedError, EngineHandle, InlineEngine
+from actors.placement import Link
 
 _WEIGHT = 0.3
 _PAUSE_S = 30.0
@@ -91,6 +92,11 @@ class Mover:
     @property
     def usable(self) -> bool:
         return self.transport is not None and self._clock() >= self._not_before_s
+
+    @property
+    def link(self) -> Link | None:
+        """The measured speed, for placement; None while nothing is moved."""
+        return Link(self.speed.latency_s, self.speed.tokens_per_s) if self.usable else None
 
     async def bring(
         self, source: EngineHandle, target: EngineHandle, key: bytes, start: int, end: int, limit_s: float

@@ -1,7 +1,7 @@
 """Moving KV against prefilling it: `python -m bench.transfer [--json] [--save]`, two engine actors on one machine.
 
-For each length: the first engine prefills a prompt, its KV goes to the second through Ray's object store, which then
-prefills another prompt of the same length. The break-even is where a line through the moves meets the prefill rate.
+For each length the first engine prefills a prompt, its KV goes to the second through the object store, and the second
+prefills another prompt of that length. The break-even is where a line through the moves meets the prefill rate.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import chain
 from typing import Any, Literal, Protocol, runtime_checkable
 
 Finish = Literal["step", "stop", "eos", "length", "pruned", "cancelled", "error"]
@@ -321,7 +322,7 @@ def token_bytes(tokens: Sequence[int]) -> bytes:
 
 
 def flat(path: Segments) -> tuple[int, ...]:
-    return tuple(token for segment in path for token in segment)
+    return tuple(chain.from_iterable(path))
 
 
 def stream_key(*parts: object) -> int:

@@ -9,7 +9,7 @@ from actors.placement import Branch, Placed, Wave
 
 
 class Policy(Protocol):
-    """One instance serves all trees; `uses_home`: whether the wave's home engines are worked out for it."""
+    """One instance serves all trees; `uses_home`: whether it weighs costs by home engines, and fetches KV."""
 
     name: ClassVar[str]
     uses_home: ClassVar[bool]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, pstdev
@@ -44,14 +44,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (TraceError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    found = {"speeds": _speeds(Speeds()), "seeds": args.seeds, "rows": rows}
+    found = {"speeds": _speeds(Speeds()), "rows": rows}
     if args.save:
-        (_RESULTS / "scale.json").write_text(json.dumps(found, indent=1) + "\n")
+        _save(found)
     if args.json:
         print(json.dumps(found))
     else:
         print(markdown([_COLUMNS, *([str(row[name]) for name in _COLUMNS] for row in rows)]))
     return 0
+
+
+def _save(found: Mapping[str, Any]) -> None:
+    """Rows of earlier parts stay unless they are measured anew."""
+    path = _RESULTS / "scale.json"
+    rows = {_name(row): row for row in json.loads(path.read_text())["rows"]} if path.exists() else {}
+    rows.update((_name(row), row) for row in found["rows"])
+    path.write_text(json.dumps({**found, "rows": [rows[name] for name in sorted(rows)]}, indent=1) + "\n")
+
+
+def _name(row: Mapping[str, Any]) -> tuple[str, str, int]:
+    return row["regime"], row["policy"], row["engines"]
 
 
 def _rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -85,10 +97,12 @@ def _row(regime: str, policy: str, engines: int, runs: Sequence[Run]) -> dict[st
         "regime": regime,
         "policy": policy,
         "engines": engines,
+        "seeds": len(runs),
         "makespan_s": round(fmean(makespans), 2),
         "std_s": round(pstdev(makespans), 2),
         "hit_rate": round(fmean(run.hit_rate for run in runs), 4),
         "hit_rate_all": round(fmean(run.hit_rate_all for run in runs), 4),
+        "moved": round(fmean(run.moved for run in runs)),
         "prefilled": round(fmean(run.prefilled for run in runs)),
         "busy": round(fmean(run.busy for run in runs), 3),
         "expansions": round(fmean(run.expansions for run in runs)),
@@ -129,7 +143,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--trace", type=Path, default=None, help="replay this file of requests instead")
     parser.add_argument("--limit", type=int, default=None, help="only the first requests of the trace")
     parser.add_argument("--json", action="store_true", help="one object on the last line")
-    parser.add_argument("--save", action="store_true", help="write bench/results/scale.json")
+    parser.add_argument("--save", action="store_true", help="put the rows into bench/results/scale.json")
     return parser
 
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from actors.handles import EngineDownError
+from actors.handles import EngineDownError, EngineFailedError, EngineHandle
+from actors.path_keys import PathKeys
 from actors.publisher import COALESCE_S, Publisher
 from actors.rsbcm import RSBCM
 from bench.scale.device import Device, Speeds, Work
 from bench.scale.world import World
-from engine.base import flat, path_keys
+from engine.base import flat
 from engine.kv_tree import KVTree
 from engine.text_engine import CountedKV
 from search.ports import Context
@@ -24,16 +25,16 @@ class Computed:
     """Which prefixes some engine has computed, for what placement could have reused at most."""
 
     def __init__(self, fingerprint: str) -> None:
-        self._fingerprint = fingerprint
+        self._of = PathKeys(fingerprint).of
         self._keys: set[bytes] = set()
 
     def note(self, context: Context) -> None:
-        self._keys.update(path_keys(self._fingerprint, context))
+        self._keys.update(self._of(context))
 
     def available(self, context: Context) -> int:
         """Tokens of the longest computed prefix that ends where a segment ends."""
         ends = [end - 1 for end in accumulate(map(len, context))]
-        keys = path_keys(self._fingerprint, context)
+        keys = self._of(context)
         return max((end for key, end in zip(keys, ends, strict=True) if key in self._keys), default=0)
 
 
@@ -46,6 +47,16 @@ class Reuse:
     delivered: int = 0
     root_copies: int = 0
     prefilled: int = 0
+    moved: int = 0
+
+
+class VirtualTransport:
+    """KV over the target's link."""
+
+    async def move(self, source: EngineHandle, target: EngineHandle, key: bytes, start: int) -> int:
+        if not isinstance(source, VirtualEngine) or not isinstance(target, VirtualEngine):
+            raise TypeError("virtual engines send KV to each other")
+        return await target.take(source, key, start)
 
 
 class VirtualEngine:
@@ -86,7 +97,7 @@ class VirtualEngine:
         return True
 
     async def expand(self, orders: Sequence[Expansion], token: str) -> list[Outcome]:
-        await self._message()
+        await self.message()
         ends: dict[str, tuple[float, float]] = {}
         all_done: asyncio.Future[None] = self._loop.create_future()
 
@@ -117,7 +128,7 @@ class VirtualEngine:
         self.tree.enforce_budget()
         self._announce()
         self.expansions += len(orders)
-        await self._message()
+        await self.message()
         return [self._outcome(order, grown[order.id], costs[order.id], ends[order.id]) for order in orders]
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[Score]:
@@ -136,8 +147,25 @@ class VirtualEngine:
         if self.alive:
             self.tree.note_scores(items)
 
+    async def take(self, source: VirtualEngine, key: bytes, start: int) -> int:
+        """Get KV from another engine; tokens of the path that are held then."""
+        await source.message()
+        end = source.tree.find(key)
+        if end is None:
+            raise EngineFailedError(f"{source.name} does not hold it")
+        path = end.path()
+        tokens = [token for segment in path for token in segment.tokens]
+        await asyncio.sleep((len(tokens) - start) / self._speeds.link_rate)
+        await self.message()
+        if self.tree.held(tokens) >= start:
+            for segment in path:
+                self._hold(tokens[: segment.end])
+            self.reuse.moved += len(tokens) - start
+        self._announce()
+        return self.tree.held(tokens)
+
     async def ready(self) -> int:
-        await self._message()
+        await self.message()
         return self.incarnation
 
     async def restart(self) -> None:
@@ -161,12 +189,13 @@ class VirtualEngine:
         self._begin()
         self.alive = True
 
-    # -- parts -----------------------------------------------------------------------------------------------------
-    async def _message(self) -> None:
+    async def message(self) -> None:
+        """The time that a message takes; nobody may be there to get it."""
         await asyncio.sleep(self._speeds.rpc_s)
         if not self.alive:
             raise EngineDownError(f"{self.name} does not answer")
 
+    # -- parts -----------------------------------------------------------------------------------------------------
     def _prefill(self, order: Expansion) -> Cost:
         path = flat(order.context)[:-1]
         held = self.tree.reach(path).end

@@ -12,9 +12,10 @@ from statistics import fmean
 from actors.dispatcher import Dispatcher, PoolOptions
 from actors.handles import InlineIndex
 from actors.rsbcm import RSBCM
+from actors.transfer import Mover
 from bench.scale.clock import run_virtually
 from bench.scale.device import Speeds
-from bench.scale.engine import Computed, VirtualEngine
+from bench.scale.engine import Computed, VirtualEngine, VirtualTransport
 from bench.scale.regimes import Regime
 from bench.scale.replay import replay
 from bench.scale.trace import Request
@@ -57,6 +58,7 @@ class Run:
     hit_rate_all: float
     expansions: int
     prefilled: int
+    moved: int
     busy: float
     most_busy_s: float
     real_s: float
@@ -123,7 +125,11 @@ async def _run(load: Load, world: World, codec: PromptCodec, policy: str, hardwa
         placement=policy,
         seed=seed,
     )
-    pool = Dispatcher(fleet, InlineIndex(index), codec, _FINGERPRINT, frozenset(), options, clock=loop.time)
+    rate = hardware.speeds.link_rate
+    mover = Mover(VirtualTransport() if rate else None, rate, loop.time)
+    pool = Dispatcher(
+        fleet, InlineIndex(index), codec, _FINGERPRINT, frozenset(), options, clock=loop.time, mover=mover
+    )
     for at_s, i in hardware.failures:
         loop.call_at(at_s, fleet[i].kill)
         loop.call_at(at_s + hardware.down_s, fleet[i].revive)
@@ -146,6 +152,7 @@ def _summary(
         hit_rate_all=delivered / max(available, 1),
         expansions=expansions,
         prefilled=sum(engine.reuse.prefilled for engine in fleet),
+        moved=sum(engine.reuse.moved for engine in fleet),
         busy=fmean(engine.busy_s for engine in fleet) / makespan_s,
         most_busy_s=max(engine.busy_s for engine in fleet),
         real_s=real_s,
