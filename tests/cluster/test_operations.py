@@ -27,6 +27,13 @@ def head() -> Iterator[Head]:
         yield running
 
 
+@pytest.fixture
+def fresh() -> Iterator[Head]:
+    """A head whose endpoint still tells nothing of drivers that came before."""
+    with ray_head() as running:
+        yield running
+
+
 class Scrape:
     """One reading of the endpoint: the sum of a metric's samples over all processes, by the tags asked for."""
 
@@ -69,8 +76,8 @@ def test_status_of_a_cluster_that_is_idle_or_gone(head: Head, tmp_path: Path):
         assert "error: no Ray cluster answers" in gone.stderr
 
 
-def test_metrics_and_status_say_what_the_driver_counted(head: Head, tmp_path: Path):
-    command = (sys.executable, "-m", "tests.cluster.metered_driver", str(tmp_path))
+def test_metrics_and_status_say_what_the_driver_counted(fresh: Head, tmp_path: Path):
+    head, command = fresh, (sys.executable, "-m", "tests.cluster.metered_driver", str(tmp_path))
     with head.start(*command) as driver:
         try:
             assert driver.stdin is not None
