@@ -19,6 +19,7 @@ from actors.remote import (
     RayIndex,
     RayMetrics,
     RayReward,
+    RayTransport,
     running_actors,
     start_engine,
     start_index,
@@ -63,10 +64,15 @@ class RayCluster:
         self.metrics.keep()
         self._index = start_index()
         self._engines = [
-            start_engine(f"engine-{i}", spec, self._index, layout.cpus_each, layout.gpus_each)
+            start_engine(f"engine-{i}", spec, self._index, layout.cpus_each, layout.gpus_each, _direct(config))
             for i in range(layout.engines)
         ]
         return self._engines, self._index, layout
+
+    @staticmethod
+    def transport(config: Config) -> RayTransport:
+        """How KV goes from one engine actor to another."""
+        return RayTransport("nixl" if _direct(config) else None)
 
     def start_rewards(self, config: Config, spec: RewardSpec, layout: Layout) -> list[RayReward]:
         """Start the reward models, for which `start` made sure that there is room."""
@@ -131,6 +137,11 @@ class RayCluster:
         finally:
             if asked:  # the request would keep idle nodes for ever; actors that wait or run are a demand of their own
                 request_resources(bundles=[])
+
+
+def _direct(config: Config) -> bool:
+    """Whether KV goes past the object store."""
+    return config.kv_transfer == "nixl"
 
 
 def _auto(gpus: float, each: float, shares: list[float], cpus: float) -> int:

@@ -34,8 +34,10 @@ class Config(BaseModel):
     what goes first when they are short (`engine.eviction`); host_budget_bytes: evicted KV kept in host memory, None is
     a quarter of what is free there, and nothing for CPU engines. attention: how it is computed (`engine.attention`).
     rows_per_engine: sample rows that fill an engine, None takes 2 on CPUs and 16 on GPUs. placement: policy that
-    chooses an engine for each branch (`actors.policies`). concurrency: problems
-    searched at once. capacity: orders one strategy may have in flight. verifier: who scores nodes, for strategies
+    chooses an engine for each branch (`actors.policies`). kv_transfer: how engines may send KV to each other where that
+    is faster than prefill: by the object store ("auto"), from GPU to GPU by Ray's direct transport ("nixl"), or not.
+    concurrency: problems searched at once. capacity: orders one strategy may have in flight. verifier: who scores
+    nodes, for strategies
     that ask; verifier_command: of "command" (`search.verifiers.command`); verifier_timeout_s: of "command" and reward
     models, None takes 10 and 120. reward_*, step_separator: the model of "prm" and "orm" (`actors.reward.RewardSpec`);
     verifier_*: its device, dtype, KV bytes, GPUs (or a share; 0 is a CPU), and how many of it there are.
@@ -67,6 +69,7 @@ class Config(BaseModel):
     max_rows: int = Field(64, ge=1)
     rows_per_engine: int | None = Field(None, ge=1)
     placement: str = registry.DEFAULT
+    kv_transfer: Literal["auto", "off", "nixl"] = "auto"
     simulated: dict[str, Any] = Field(default_factory=dict)
     temperature: float = Field(0.8, ge=0)
     top_p: float = Field(0.95, gt=0, le=1)

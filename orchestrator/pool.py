@@ -11,11 +11,14 @@ from actors.reward import InlineReward
 from actors.reward_verifier import RewardVerifier
 from actors.rsbcm import RSBCM
 from actors.spec import EngineSpec
+from actors.transfer import InlineTransport, Mover, Transport
 from engine.base import Codec
 from orchestrator.config import Config
 from orchestrator.resources import require_local_gpus
 
 OnFailure = Callable[[str, str], None]
+_LINK_BYTES_PER_S = 2e8
+_TOKEN_BYTES = 1 << 16
 
 
 def start_pool(
@@ -30,9 +33,11 @@ def start_pool(
     outcomes and failures; its metrics go to Ray where there is one."""
     engines: list[EngineHandle]
     index: IndexHandle
+    transport: Transport
     meter = meter or DriverMeter()
     if config.runtime == "inline":
         engines, index = _inline(config, spec)
+        transport = InlineTransport()
         if reward is not None:
             reward.connect([InlineReward(f"{reward.name}-{i}", reward.spec) for i in range(config.verifier_workers)])
         gpus, close = config.device.startswith("cuda"), _nothing
@@ -48,6 +53,7 @@ def start_pool(
             cluster.close()
             raise
         engines, gpus, close = list(remote), layout.gpus_each > 0, cluster.close
+        transport = cluster.transport(config)
         meter.send_to(cluster.metrics)
     options = PoolOptions(
         attempts=config.attempts,
@@ -58,9 +64,16 @@ def start_pool(
         near_roots=bool(spec.asks.tiers),
     )
     told = meter.failures(on_failure or (lambda engine, reason: None))
-    pool = Dispatcher(engines, index, codec, spec.fingerprint, spec.capabilities, options, told)
+    mover = _mover(config, spec, transport)
+    pool = Dispatcher(engines, index, codec, spec.fingerprint, spec.capabilities, options, told, mover=mover)
     pool.on_outcome = meter.outcome
     return pool, close
+
+
+def _mover(config: Config, spec: EngineSpec, transport: Transport) -> Mover:
+    """Moves KV where that pays; until it was measured, at the rate of a small machine's object store."""
+    allowed = config.kv_transfer != "off" and "kv_export" in spec.capabilities
+    return Mover(transport if allowed else None, _LINK_BYTES_PER_S / (spec.kv_bytes_per_token or _TOKEN_BYTES))
 
 
 def _inline(config: Config, spec: EngineSpec) -> tuple[list[EngineHandle], IndexHandle]:

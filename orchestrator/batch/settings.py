@@ -38,6 +38,7 @@ _FREE = frozenset(
         "max_rows",
         "rows_per_engine",
         "placement",
+        "kv_transfer",
         "concurrency",
         "attempts",
         "verifier_gpus",
