@@ -179,8 +179,9 @@ class TextEngine:
         if fingerprint != self.tree.fingerprint:
             raise ValueError(f"exported KV has model {fingerprint!r}, this engine {self.tree.fingerprint!r}")
         if self.tree.held(tokens) >= start:
+            self._hold(tokens)
             for end in ends:
-                self._hold(tokens[:end])
+                self.tree.reach(tokens[:end])
         self._pass((len(tokens) - start) / self.latency.link_rate, 0.0)
         self.tree.enforce_budget()
         return self.tree.match(tokens).length
