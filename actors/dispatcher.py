@@ -25,7 +25,7 @@ from actors.scoring import Scoring
 from actors.transfer import Mover
 from engine.base import Codec, flat, without_repeated_end
 from engine.sketch import sketch
-from search.ports import Context, Flight, Message
+from search.ports import Context, Flight, Keep, Message
 from search.types import Expansion, Outcome, Score, ScoreRequest
 
 _WEIGHT = 0.02
@@ -108,6 +108,7 @@ class Dispatcher:
         self.mover = mover or Mover(None, 1.0)
         self.flow.fetch = self._fetch
         self.flow.held = lambda engine, order: self._local.held(engine, order.branch)
+        self.flow.on_over = self._worked
         self._scoring = Scoring(
             self.fleet,
             self.options.attempts,
@@ -149,14 +150,16 @@ class Dispatcher:
         turn = self.codec.encode(self.codec.next_turn(text))
         return tuple(without_repeated_end(self.codec, flat(context), turn))
 
-    async def expand(self, wave: Sequence[Expansion]) -> list[Outcome]:
+    async def expand(self, wave: Sequence[Expansion], keep: Keep | None = None) -> list[Outcome]:
         """One outcome per order, in order. An order fails only after `attempts` tries."""
         outcomes: dict[str, Outcome] = {}
 
-        def keep(outcome: Outcome) -> None:
+        def deliver(outcome: Outcome) -> None:
             outcomes[outcome.expansion_id] = outcome
+            if keep is not None:
+                keep(outcome)
 
-        await self._run(wave, False, keep, [])
+        await self._run(wave, False, deliver, [])
         return [outcomes[order.id] for order in wave]
 
     def launch(self, wave: Sequence[Expansion]) -> Flight:
@@ -289,6 +292,15 @@ class Dispatcher:
                 self._used_share += _WEIGHT * (used - self._used_share)
                 self._local.note(outcome.engine, self.keys.of((*context, sample.token_ids)))
         self.on_outcome(outcome)
+
+    def _worked(self, name: str, order: Order) -> None:
+        """What an engine holds of a tree is released with it: at once where the tree ended before the call, as when
+        another engine's copy of the order counted."""
+        root = order.branch.root
+        if self._local.used(root) is not None:
+            self._local.note_use(name, root)
+        elif self.fleet.reachable(name):
+            self._spawn(self.fleet.quietly(self.engines[name].release([root])))
 
     async def _fetch(self, name: str, orders: Sequence[Order]) -> None:
         """Bring the KV that others hold to where orders go, each path once; what does not come is prefilled there."""

@@ -27,7 +27,7 @@ class OrderFlow:
 
     on_call: called when a call begins and when it ends. on_moved: called with each decision to take an order to
     an idle engine. fetch: brings missing KV from `Placed.source` before a call, and raises nothing. held: path tokens
-    of an order that an engine is known to hold.
+    of an order that an engine is known to hold. on_over: called with each order of a call that ended, however it did.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class OrderFlow:
         self.fetch: Callable[[str, Sequence[Order]], Awaitable[None]] | None = None
         self.on_moved: Callable[[str, Placed], None] = lambda tree, placed: None
         self.held: Callable[[str, Order], int] = lambda engine, order: 0
+        self.on_over: Callable[[str, Order], None] = lambda engine, order: None
         self.counts = {"calls": 0, "retries": 0, "moved": 0, "hedged": 0, "hedges_won": 0}
         self.assign = assign
         self._on_landed = on_landed
@@ -266,6 +267,7 @@ class OrderFlow:
         for order in call.orders:
             if call.engine in order.at:
                 self._unbook(order, call.engine)
+            self.on_over(call.engine, order)
         if self.fleet.is_up(call.engine):
             self.poke(call.engine)
 

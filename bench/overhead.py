@@ -23,6 +23,7 @@ from engine.base import BranchRequest, BranchResult
 from engine.simulated import SimulatedEngine
 from search.budget import Budget
 from search.driver import TreeSearch
+from search.ports import Keep
 from search.simulated import SimulatedPool
 from search.strategies import registry
 from search.types import Expansion, Outcome, Problem, Sampling, Score, ScoreRequest
@@ -79,9 +80,9 @@ class RepeatedPool:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    async def expand(self, wave: Sequence[Expansion]) -> list[Outcome]:
+    async def expand(self, wave: Sequence[Expansion], keep: Keep | None = None) -> list[Outcome]:
         self.waves.append(wave)
-        return await self.inner.expand(wave)
+        return await self.inner.expand(wave, keep)
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[Score]:
         self.asked.append(requests)

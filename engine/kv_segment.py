@@ -49,7 +49,8 @@ class Segment:
 
     readers: running rows that need it; used: the tree's clock at the last match; hits: matches so far; omega:
     score / (depth + 1) of the judged node that ends here. Nothing on the device lies below a segment on the host.
-    approximate: its KV is not what the model computes for the path (ASKS); so is all KV below it.
+    approximate: its KV is not what the model computes for the path (ASKS); so is all KV below it. asked: a path that
+    somebody holds ends here; not so where paths only part.
     """
 
     tokens: tuple[int, ...]
@@ -64,6 +65,7 @@ class Segment:
     omega: float | None = None
     state: State = "device"
     approximate: bool = False
+    asked: bool = True
 
     @property
     def end(self) -> int:
@@ -78,6 +80,16 @@ class Segment:
         """Under which its parent knows it: the first token, or ~token where approximate KV hangs below exact KV."""
         crossing = self.approximate and self.parent is not None and not self.parent.approximate
         return ~self.tokens[0] if crossing else self.tokens[0]
+
+    def partings_above(self) -> list[Segment]:
+        """Ancestors in which paths only part, nearest first, up to the first that is held for itself. What hangs
+        directly on the root (the template that all prompts begin with) is not among them."""
+        found: list[Segment] = []
+        node = self.parent
+        while node is not None and not node.asked and node.start > 0:
+            found.append(node)
+            node = node.parent
+        return found
 
     def path(self) -> list[Segment]:
         """Segments from the root's child down to this one; empty for the root."""

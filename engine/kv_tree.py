@@ -104,6 +104,7 @@ class KVTree:
         approximate = beside is not None
         node = self.reach(tokens, approximate, beside)
         if node.end == len(tokens):
+            node.asked = True
             return node
         if node.state == "host" and state == "device":
             raise RuntimeError("the path has to be restored before something is held on the device below it")
@@ -164,9 +165,9 @@ class KVTree:
                 self._ledger(node).unpin(node)
 
     def release(self, key: bytes) -> None:
-        """Drop the segment that ends at `key` and all below it, but for what readers hold; unknown keys are ignored."""
+        """Drop the segment that ends at `key`, all below it, and what only led there; what readers hold stays."""
         for segment in (self._twins.get(key), self._by_key.get(key)):
-            for node in reversed(list(segment.below() if segment else ())):
+            for node in [*reversed(list(segment.below())), *segment.partings_above()] if segment else ():
                 if not node.children and not node.readers:
                     self.scores.forget(node.key)
                     self._take_out(node)
@@ -314,7 +315,7 @@ class KVTree:
         hashed = extended(parent, segment.tokens[:at], segment.approximate)
         upper = Segment(segment.tokens[:at], head, parent, segment.start, hashed, readers=segment.readers)
         upper.used, upper.hits, upper.state = segment.used, segment.hits, segment.state
-        upper.approximate = segment.approximate
+        upper.approximate, upper.asked = segment.approximate, False
         parent.children[upper.link] = upper
         self._leave(segment)
         segment.tokens, segment.payload = segment.tokens[at:], tail

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from engine.base import Segments, flat
 from engine.kv_segment import Match, Segment, common_length
 
 
@@ -37,3 +38,14 @@ def walk(node: Segment, tokens: Sequence[int], approximate: bool) -> Match:
         segments.append(child)
         node = child
     return Match(tuple(segments), None, at)
+
+
+def part_at_ends(root: Segment, reach: Callable[[Sequence[int]], Segment], path: Segments) -> None:
+    """Cut the held KV of `path` where each of its segments ends, less a token, so that it can be released from there:
+    an engine that grows a deep node first holds the whole path to it as one. reach: of the tree, which cuts."""
+    tokens, end = flat(path), 0
+    for segment in path[:-1]:
+        end += len(segment)
+        found = walk(root, tokens[: end - 1], False)
+        if found.length == end - 1 and (last := found.partial or (found.segments or (None,))[-1]) is not None:
+            (reach(tokens[: end - 1]) if found.partial else last).asked = True

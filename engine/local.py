@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -24,12 +24,14 @@ from engine.base import (
     KVEvent,
     ScoreQuery,
     ScoreResult,
+    Segments,
     refusal,
 )
 from engine.eviction import policy
 from engine.fused import FusedModel, fuse
 from engine.kv_transfer import Parcel
 from engine.kv_tree import KVTree
+from engine.kv_walk import part_at_ends
 from engine.labels import Labels
 from engine.loading import load_model, pick_device, pick_dtype
 from engine.models import ModelSource, resolve
@@ -180,6 +182,7 @@ class LocalEngine:
         for ticket in tickets:
             if ticket.failure is not None:
                 raise ticket.failure
+        self._part(request.path for request in requests)
         results = [ticket.result(self.codec) for ticket in tickets]
         self._count(results)
         return results
@@ -205,6 +208,7 @@ class LocalEngine:
             if closed:
                 with self._lock:
                     self._scheduler.closed -= 1
+        self._part(query.path for query in queries)
         self.counts.update(scores=sum(r.error is None for r in results))
         for name in ("scored", "exits", "layer_rows", "layer_rows_full"):
             self.counts[name] += sum(getattr(r.usage, name) for r in results)
@@ -216,6 +220,12 @@ class LocalEngine:
     def cancel(self, ids: Sequence[str]) -> None:
         """End these requests at the next step, with what they have; from any thread. Unknown ids are ignored."""
         self._scheduler.cancel(ids)
+
+    def _part(self, paths: Iterable[Segments]) -> None:
+        """What is held of these paths can be released from any of their nodes on."""
+        with self._lock:
+            for path in paths:
+                part_at_ends(self.tree.root, self.tree.reach, path)
 
     def release(self, paths: Sequence[bytes]) -> None:
         with self._lock:

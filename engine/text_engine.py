@@ -28,6 +28,7 @@ from engine.base import (
 from engine.confidence import Groups
 from engine.eviction import policy
 from engine.kv_tree import KVTree, Payload
+from engine.kv_walk import part_at_ends
 from engine.tokenizer import ByteCodec
 
 EOS = 256
@@ -138,6 +139,7 @@ class TextEngine:
         for query in queries:
             tokens = flat(query.path)[:-1]
             held = self._compute(tokens)
+            part_at_ends(self.tree.root, self.tree.reach, query.path)
             scored = len(self.codec.encode(query.question)) + 1
             usage = Usage(prefilled=len(tokens) - held, scored=scored, reused={"exact": held}, held=held)
             results.append(ScoreResult(query.id, self.judge(self._texts(query.path), query.question), usage))
@@ -177,8 +179,9 @@ class TextEngine:
         if fingerprint != self.tree.fingerprint:
             raise ValueError(f"exported KV has model {fingerprint!r}, this engine {self.tree.fingerprint!r}")
         if self.tree.held(tokens) >= start:
+            self._hold(tokens)
             for end in ends:
-                self._hold(tokens[:end])
+                self.tree.reach(tokens[:end])
         self._pass((len(tokens) - start) / self.latency.link_rate, 0.0)
         self.tree.enforce_budget()
         return self.tree.match(tokens).length
@@ -202,6 +205,7 @@ class TextEngine:
             limit = self.codec.context_length
             return BranchResult(request.id, error=f"path of {len(path)} tokens exceeds the context of {limit}")
         held = self._compute(path[:-1])
+        part_at_ends(self.tree.root, self.tree.reach, request.path)
         prefilled = len(path) - 1 - held
         reused = len(request.streams) * (len(path) - 1) - prefilled
         self.counts.update(expansions=1, prefilled=prefilled, reused=reused)

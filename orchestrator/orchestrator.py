@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from actors.dispatcher import Dispatcher
 from actors.metering import DriverMeter
 from actors.spec import EngineSpec
 from engine.asks.options import refused
 from engine.base import Codec
+from orchestrator.background_loop import BackgroundLoop
 from orchestrator.cgee import Gates, setting_of, with_known_dtype
 from orchestrator.config import Config, UsageError
 from orchestrator.estimates import estimate_for
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 SolveResult = SearchResult
 BudgetLike = Budget | Mapping[str, float] | None
-T = TypeVar("T")
 
 
 class Orchestrator:
@@ -68,9 +67,8 @@ class Orchestrator:
         self._priors: dict[str, float] = {}
         self._pool: Dispatcher | None = None
         self._close_pool: Callable[[], None] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
         self._starting = threading.RLock()
+        self._loop = BackgroundLoop("orchestrator", self._starting)
         self.failures: list[tuple[str, str]] = []
         self.meter = DriverMeter()
         try:
@@ -96,7 +94,7 @@ class Orchestrator:
         configured.
         """
         search = self.prepare([problem], strategy, budget=budget, seed=seed, cgee=cgee, on_event=on_event, **options)
-        return self._run(search.one(search.problems[0]))
+        return self._loop.run(search.one(search.problems[0]))
 
     def solve_many(
         self,
@@ -130,12 +128,12 @@ class Orchestrator:
     ) -> Iterator[SolveResult]:
         """As `solve_many`, but each result as soon as it and all before it are there."""
         search = self.prepare(problems, strategy, budget=budget, seed=seed, cgee=cgee, on_event=on_event, **options)
-        futures = [self._submit(search.one(problem)) for problem in search.problems]
+        futures = [self._loop.submit(search.one(problem)) for problem in search.problems]
 
         def results() -> Iterator[SolveResult]:
             try:
                 for future in futures:
-                    yield self._wait(future)
+                    yield self._loop.wait(future)
             finally:
                 for future in futures:
                     future.cancel()
@@ -158,7 +156,7 @@ class Orchestrator:
         """
         events: queue.SimpleQueue[Event | SolveResult | BaseException] = queue.SimpleQueue()
         search = self.prepare([problem], strategy, budget=budget, seed=seed, cgee=cgee, on_event=events.put, **options)
-        future = self._submit(search.one(search.problems[0]))
+        future = self._loop.submit(search.one(search.problems[0]))
         future.add_done_callback(lambda f: events.put(outcome_of(f)))
         return drain(events, future)
 
@@ -176,17 +174,20 @@ class Orchestrator:
         on_event: EventSink | None = None,
         **options: Any,
     ) -> BatchSummary:
-        """Solve every row of a file (or of files, by a pattern) into the folder `out`; see docs/batch.md.
+        """Solve every row of a file (or of files, by a pattern) into `out`, a folder or a URL; see docs/batch.md.
 
         The same call again goes on where it was ended, even killed. The budget holds for each problem. stop: pauses the
         job behind the waves under way, from any thread. UsageError before anything runs; OSError when the disk is full.
         """
         from orchestrator.batch.job import Job, JobOptions
+        from orchestrator.batch.output import written
         from orchestrator.batch.stop import Stop
 
         checked = self._check([], strategy, budget, seed, cgee, options)
-        work = Job(self, str(source), Path(out), checked, cgee, job or JobOptions(), stop or Stop(), on_event)
-        return self._run(work.run(work.begin()))
+        how, halt = job or JobOptions(), stop or Stop()
+        with written(str(out), how.files(checked.strategy), how.upload_s, how.spool, halt) as folder:
+            work = Job(self, str(source), folder, checked, cgee, how, halt, on_event)
+            return self._loop.run(work.run(work.begin()))
 
     def prepare(
         self,
@@ -220,7 +221,7 @@ class Orchestrator:
         asks: Sequence[str] | None = None,
         merged: bool | None = None,
     ) -> Checked:
-        self._refuse_own_thread("solve")
+        self._loop.refuse_own_thread("solve")
         if isinstance(problems, str):
             raise UsageError("several problems are a list of texts, not one text; use solve for one")
         try:
@@ -290,37 +291,23 @@ class Orchestrator:
             pids = await asyncio.gather(*(engine.ready() for engine in pool.engines.values()))
             return dict(zip(pool.engines, pids, strict=True))
 
-        return self._run(ready())
+        return self._loop.run(ready())
 
     def stats(self) -> dict[str, Mapping[str, Any]]:
         """Counters of every engine."""
-        return self._run(self.pool.stats())
+        return self._loop.run(self.pool.stats())
 
     def close(self) -> None:
         """Stop the engines this object started. May be called twice."""
-        self._refuse_own_thread("close")
+        self._loop.refuse_own_thread("close")
         with self._starting:
-            if self._loop is not None and self._thread is not None:
-                asyncio.run_coroutine_threadsafe(self._wind_up(), self._loop).result()
+            self._loop.cancel_all(lambda: None if self._pool is None else self._pool.close())
             if self._close_pool is not None:
                 self._close_pool()
             self._pool = self._close_pool = None
             if self._reward is not None:
                 self._reward.connect([])
-            if self._loop is not None and self._thread is not None:
-                self._loop.call_soon_threadsafe(self._loop.stop)
-                self._thread.join()
-                self._loop.close()
-            self._loop = self._thread = None
-
-    async def _wind_up(self) -> None:
-        """Cancel what runs, so that nobody waits for it for ever."""
-        if self._pool is not None:
-            self._pool.close()
-        running = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+            self._loop.close()
 
     def __enter__(self) -> Orchestrator:
         return self
@@ -370,31 +357,3 @@ class Orchestrator:
     def _note_failure(self, engine: str, reason: str) -> None:
         self.failures.append((engine, reason))
         del self.failures[:-100]
-
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
-        """An event loop in a thread of its own, so that calls work inside notebooks and servers too."""
-        with self._starting:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=self._loop.run_forever, name="orchestrator", daemon=True)
-                self._thread.start()
-            return self._loop
-
-    def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        return asyncio.run_coroutine_threadsafe(work, self._running_loop())
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._wait(self._submit(work))
-
-    def _wait(self, future: Future[T]) -> T:
-        try:
-            return future.result()
-        except CancelledError:
-            raise RuntimeError("the orchestrator was closed while it was solving") from None
-        except BaseException:
-            future.cancel()
-            raise
-
-    def _refuse_own_thread(self, what: str) -> None:
-        if threading.current_thread() is self._thread:
-            raise RuntimeError(f"{what} cannot be called from an event callback: it would wait for itself")

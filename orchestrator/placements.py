@@ -30,7 +30,8 @@ def plain(decision: Placed) -> dict[str, Any]:
 
 
 def explain_text(run: Run, content: JournalContent, node_id: str) -> str:
-    """Every placement of the order that grew a node, oldest first: an order is placed again when its engine fails.
+    """Every placement of the order that grew a node, oldest first: an order is placed again when its engine
+    fails or is late, or when another one is idle.
 
     UsageError if the tree has no such node, or nothing is recorded of it.
     """

@@ -50,7 +50,8 @@ class Books:
     def record(self, seconds: float) -> WaveRecord:
         """The wave just told. seconds: since the search began."""
         new, self._num_logged = tuple(self.warnings[self._num_logged :]), len(self.warnings)
-        return WaveRecord(tuple(self.told), self.judging, self.num_judged, seconds, new, self.skipping.report)
+        report = self.skipping.report
+        return WaveRecord(tuple(self.told), self.judging, self.num_judged, seconds, new, report, self.merged)
 
     def restore(self, wave: WaveRecord) -> None:
         """Books as they were behind a wave of the log; its outcomes are booked already."""
@@ -61,6 +62,7 @@ class Books:
         self.warnings += [text for text in wave.warnings if text not in self.warnings]
         self._num_logged = len(self.warnings)
         self.skipping.report = wave.skips
+        self.merged = wave.merged
 
     def book(self, outcome: Outcome) -> None:
         cost = outcome.cost

@@ -131,6 +131,7 @@ class TreeSearch:
             run.restore(wave)
         if waves:
             run.started = self.clock() - waves[-1].seconds
+            run.skipping.resume()
             await self._tidy(run, [node for node in run.tree.nodes() if _worth(node) is not None])
             self._emit(run, "resume", waves=len(waves), nodes=run.spent.nodes, tokens=run.spent.tokens)
 
@@ -166,7 +167,7 @@ class TreeSearch:
     async def _grow(self, run: Books, wave: Sequence[Expansion]) -> None:
         run.open_wave()
         scored: list[Node] = []
-        async with aclosing(landed(self.pool, self.strategy, run.tree, wave, run.skipping.whole)) as portions:
+        async with aclosing(landed(self.pool, self.strategy, run.tree, wave, run.skipping.whole, run.log)) as portions:
             async for outcomes in portions:
                 scored += await self._tell(run, [deduplicate(outcome) for outcome in outcomes])
         run.close_wave()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,6 +14,10 @@ Message = Mapping[str, str]
 
 Context = tuple[tuple[int, ...], ...]
 """Token segments of a path, the prompt first."""
+
+
+Keep = Callable[[Outcome], None]
+"""Takes an outcome as it comes from an engine, before the wave is whole."""
 
 
 class Flight(Protocol):
@@ -54,8 +58,8 @@ class Pool(Protocol):
         """Token ids of the user's next turn behind an assistant's that ends with `context`."""
         ...
 
-    async def expand(self, wave: Sequence[Expansion]) -> list[Outcome]:
-        """Grow all expansions; outcomes in the order of the wave."""
+    async def expand(self, wave: Sequence[Expansion], keep: Keep | None = None) -> list[Outcome]:
+        """Grow all expansions; outcomes in the order of the wave. keep: called with each as it comes."""
         ...
 
     def launch(self, wave: Sequence[Expansion]) -> Flight:

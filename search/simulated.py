@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from search.ports import Context, Message
+from search.ports import Context, Keep, Message
 from search.types import Boundary, Cost, Expansion, Finish, Outcome, Sample, Score, ScoreRequest
 from search.world import World
 
@@ -73,8 +73,12 @@ class SimulatedPool:
         count = re.search(r"\d+", text)
         return (int(count[0]) if count else 1, *(1,) * (_QUESTION_TOKENS - 1))
 
-    async def expand(self, wave: Sequence[Expansion]) -> list[Outcome]:
-        return [self.outcome(order) for order in wave]
+    async def expand(self, wave: Sequence[Expansion], keep: Keep | None = None) -> list[Outcome]:
+        outcomes = [self.outcome(order) for order in wave]
+        if keep is not None:
+            for outcome in outcomes:
+                keep(outcome)
+        return outcomes
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[Score]:
         return [self._score(request) for request in requests]

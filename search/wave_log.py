@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -16,6 +16,7 @@ class WaveRecord:
 
     outcomes: in told order, verdicts included. verification: cost of judging them. verifications: paths judged.
     seconds: since the search began, earlier processes included. warnings: new ones. skips: of the search so far.
+    merged: siblings that went into others (ASKS `merged`), of the search so far.
     """
 
     outcomes: tuple[Outcome, ...]
@@ -24,6 +25,7 @@ class WaveRecord:
     seconds: float = 0.0
     warnings: tuple[str, ...] = ()
     skips: SkipReport = field(default_factory=SkipReport)
+    merged: int = 0
 
 
 class WaveLog(Protocol):
@@ -35,6 +37,14 @@ class WaveLog(Protocol):
 
     async def append(self, wave: WaveRecord) -> None:
         """The wave is safe when this returns. Whatever it raises ends the search."""
+        ...
+
+    def landed(self) -> Mapping[str, Outcome]:
+        """Outcomes, by expansion, of a wave that earlier processes did not bring to its end; of no worth behind it."""
+        ...
+
+    def keep(self, outcome: Outcome) -> None:
+        """An outcome of the wave under way, as an engine gave it. Must not raise."""
         ...
 
 

@@ -6,8 +6,11 @@ from collections.abc import Generator
 from typing import NoReturn
 
 import pytest
+from hypothesis import settings
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 HAS_RAY = importlib.util.find_spec("ray") is not None
 
 

@@ -12,7 +12,9 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("snippet", re.findall(r"```python\n(.*?)```", README, re.DOTALL))
-def test_case_25_python_snippets_run(snippet: str, capsys: pytest.CaptureFixture[str]):
+def test_case_25_python_snippets_run(snippet: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    """A strategy that a snippet registers is gone again behind it."""
+    monkeypatch.setattr("search.strategies.registry._REGISTERED", {})
     exec(compile(snippet, "README.md", "exec"), {})
     assert capsys.readouterr().out.strip()
 

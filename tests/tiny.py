@@ -1,5 +1,5 @@
 """Tiny random models for exactness tests; nothing is downloaded."""
 
-from bench.tiny_llama import byte_tokenizer, save_tiny_llama
+from bench.tiny_llama import byte_tokenizer, save_tiny_llama, save_tiny_reward
 
-__all__ = ["byte_tokenizer", "save_tiny_llama"]
+__all__ = ["byte_tokenizer", "save_tiny_llama", "save_tiny_reward"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.batch.inputs import Row
 from orchestrator.batch.journal import Journal, StorageError, journal_path
+from orchestrator.batch.results import skips_of
 from orchestrator.config import UsageError
 from search.driver import TreeSearch
 from search.result import SearchResult
@@ -67,7 +68,7 @@ class Attempt:
         tries = 0
         while True:
             if journal.finish is not None:
-                return dict(journal.finish["row"])
+                return self._finished(journal.finish["row"])
             tries += 1
             result = await self._search.run(problem, journal)
             if result.error is None:
@@ -77,6 +78,12 @@ class Attempt:
             journal.discard()
             if tries > retries:
                 return {**error_row(row, result.error, result.stop_reason), "tries": tries}
+
+    def _finished(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """The row of an earlier process, which got no further than the journal; its audits count."""
+        if self._search.gate is not None:
+            self._search.gate.restore(skips_of(row))
+        return dict(row)
 
 
 def error_row(row: Row, error: str, reason: str) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from orchestrator.config import UsageError
 
 def run(
     source: Annotated[str, typer.Argument(metavar="INPUT", help=".jsonl, .jsonl.gz, .csv, .parquet, or a pattern")],
-    out: Annotated[Path, typer.Option(help="folder of results, journals and events")],
+    out: Annotated[str, typer.Option(help="folder of results, journals and events, or a URL of one")],
     strategy: Annotated[str, typer.Option(help="greedy, tot, mcts, self_consistency, or one you registered")] = "tot",
     option: Annotated[
         list[str] | None, typer.Option("--option", "-o", help="strategy option key=value, may be repeated")
@@ -54,6 +54,8 @@ def run(
     retries: Annotated[int, typer.Option(help="more tries of a problem whose engines failed")] = 2,
     retry_errors: Annotated[bool, typer.Option(help="do rows again that failed before")] = False,
     name: Annotated[str | None, typer.Option(help="of this run in the folder; the strategy's by default")] = None,
+    upload_s: Annotated[float, typer.Option(help="of an --out at a URL: seconds between uploads")] = 5.0,
+    spool: Annotated[Path | None, typer.Option(help="of an --out at a URL: where files are meanwhile")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no progress")] = False,
 ) -> None:
     """Solve every row of a file into a folder. The same command again goes on where it was ended."""
@@ -78,6 +80,8 @@ def run(
             name=name,
             max_tokens=job_tokens,
             max_seconds=job_seconds,
+            upload_s=upload_s,
+            spool=spool,
         )
         values = config_values(config, set_, named)
         call = {"budget": given(budget), "seed": seed, **pairs(option or [], "--option")}
@@ -101,7 +105,7 @@ def _code(work: Callable[[], BatchSummary], as_json: bool) -> int:
 
 
 def _run(
-    source: str, out: Path, strategy: str, values: dict[str, Any], job: JobOptions, call: dict[str, Any], quiet: bool
+    source: str, out: str, strategy: str, values: dict[str, Any], job: JobOptions, call: dict[str, Any], quiet: bool
 ) -> BatchSummary:
     from orchestrator.orchestrator import Orchestrator
 

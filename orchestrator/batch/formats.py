@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import importlib.util
+import io
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from orchestrator.batch.places import InputFile
 from orchestrator.config import UsageError
 
 MAX_ROW_BYTES = 16 << 20
@@ -32,23 +32,13 @@ class Cells:
 class Format:
     """read: rows of a file. count: about how many there are, without reading them."""
 
-    read: Callable[[Path], Iterator[Cells]]
-    count: Callable[[Path], int]
+    read: Callable[[InputFile], Iterator[Cells]]
+    count: Callable[[InputFile], int]
 
 
-def suffix_of(path: Path) -> str:
-    """The end of the name that tells the format, `.gz` with what is before it."""
-    suffixes = path.suffixes[-2:] if path.suffix.lower() == ".gz" else path.suffixes[-1:]
-    return "".join(suffixes).lower()
-
-
-def _open(path: Path) -> IO[bytes]:
-    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb")  # type: ignore[return-value]
-
-
-def _jsonl(path: Path) -> Iterator[Cells]:
+def _jsonl(source: InputFile) -> Iterator[Cells]:
     number = 0
-    with _open(path) as file:
+    with source.unpacked() as file:
         while line := file.readline(MAX_ROW_BYTES + 1):
             number += 1
             too_long = len(line) > MAX_ROW_BYTES
@@ -72,9 +62,9 @@ def _json_row(number: int, line: bytes) -> Cells:
     return Cells(number, row)
 
 
-def _csv(path: Path) -> Iterator[Cells]:
+def _csv(source: InputFile) -> Iterator[Cells]:
     csv.field_size_limit(MAX_ROW_BYTES)
-    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+    with io.TextIOWrapper(source.open(), "utf-8-sig", errors="surrogateescape", newline="") as file:
         rows = csv.DictReader(file)
         number = 0
         while True:
@@ -90,21 +80,21 @@ def _csv(path: Path) -> Iterator[Cells]:
                 yield Cells(number, values, table=True)
 
 
-def _parquet(path: Path) -> Iterator[Cells]:
+def _parquet(source: InputFile) -> Iterator[Cells]:
     if importlib.util.find_spec("pyarrow") is None:
-        raise UsageError(f"file {str(path)!r} needs the package pyarrow: pip install pyarrow, or give JSONL or CSV")
+        raise UsageError(f"file {str(source)!r} needs the package pyarrow: pip install pyarrow, or give JSONL or CSV")
     from pyarrow.parquet import ParquetFile
 
     number = 0
-    with ParquetFile(path) as file:
+    with source.open() as opened, ParquetFile(opened) as file:
         for batch in file.iter_batches(batch_size=256):
             for row in batch.to_pylist():
                 number += 1
                 yield Cells(number, row, table=True)
 
 
-def _lines(path: Path) -> int:
-    with _open(path) as file:
+def _lines(source: InputFile) -> int:
+    with source.unpacked() as file:
         lines, last = 0, b"\n"
         while chunk := file.read(1 << 20):
             lines += chunk.count(b"\n")
@@ -112,16 +102,16 @@ def _lines(path: Path) -> int:
         return lines + (last != b"\n")
 
 
-def _parquet_rows(path: Path) -> int:
+def _parquet_rows(source: InputFile) -> int:
     from pyarrow.parquet import ParquetFile
 
-    with ParquetFile(path) as file:
+    with source.open() as opened, ParquetFile(opened) as file:
         return int(file.metadata.num_rows)
 
 
 FORMATS: Mapping[str, Format] = {
     ".jsonl": Format(_jsonl, _lines),
     ".jsonl.gz": Format(_jsonl, _lines),
-    ".csv": Format(_csv, lambda path: max(_lines(path) - 1, 0)),
+    ".csv": Format(_csv, lambda source: max(_lines(source) - 1, 0)),
     ".parquet": Format(_parquet, _parquet_rows),
 }

@@ -80,7 +80,7 @@ def _next(data: bytes, at: int) -> bytes | str | None:
     return payload if zlib.crc32(payload) == payload_crc else f"byte {at}: a record does not match its checksum"
 
 
-def append_frames(path: Path, payloads: Iterable[bytes], size: int) -> int:
+def append_frames(path: Path, payloads: Iterable[bytes], size: int, sync: bool = True) -> int:
     """Write records at byte `size` of the file, cutting off what is there, and sync; returns the new size."""
     data = b"".join(frame(payload) for payload in payloads)
     if size == 0:
@@ -93,7 +93,8 @@ def append_frames(path: Path, payloads: Iterable[bytes], size: int) -> int:
         view = memoryview(data)
         while view:
             view = view[os.write(fd, view) :]
-        os.fsync(fd)
+        if sync:
+            os.fsync(fd)
     finally:
         os.close(fd)
     return size + len(data)

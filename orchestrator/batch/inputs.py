@@ -1,4 +1,5 @@
-"""Rows of a batch input: JSONL (plain or gz), CSV, Parquet, or a glob of such files. Streams; a bad row is a row.
+"""Rows of a batch input: JSONL (plain or gz), CSV, Parquet, or a glob of such files, here or at a URL. Streams; a bad
+row is a row.
 
 What is wrong with the input as a whole is a UsageError before anything runs; what is wrong with one row is in the row.
 """
@@ -12,7 +13,8 @@ from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 
-from orchestrator.batch.formats import FORMATS, Cells, suffix_of
+from orchestrator.batch.formats import FORMATS, Cells
+from orchestrator.batch.places import InputFile, is_remote, local_path
 from orchestrator.config import UsageError
 from search.types import Problem
 
@@ -64,7 +66,7 @@ class Shard:
 class BatchInput:
     """The rows of some files, read anew by each call of `rows`."""
 
-    paths: tuple[Path, ...]
+    paths: tuple[InputFile, ...]
     columns: Columns = Columns()
     kind: str = "auto"
 
@@ -73,7 +75,7 @@ class BatchInput:
         """UsageError if no file is meant, or one cannot be read, has no rows, or lacks a column."""
         paths = _paths(argument)
         for path in paths:
-            if suffix_of(path) not in FORMATS:
+            if path.suffix not in FORMATS:
                 raise UsageError(f"file {str(path)!r} is none of {', '.join(FORMATS)}")
         opened = cls(tuple(paths), columns or Columns(), kind)
         try:
@@ -91,16 +93,19 @@ class BatchInput:
         for path, cells in islice(self._cells(), shard.index, limit, shard.count):
             yield self._row(path, cells)
 
-    def count(self, limit: int | None = None, shard: Shard | None = None) -> int:
-        """About how many rows there are, from line ends alone where the format has lines."""
-        total = sum(FORMATS[suffix_of(path)].count(path) for path in self.paths)
+    def count(self, limit: int | None = None, shard: Shard | None = None) -> int | None:
+        """About how many rows there are, from line ends alone where the format has lines; None if all of a file would
+        have to be fetched for it."""
+        if any(path.fs is not None and path.suffix != ".parquet" for path in self.paths):
+            return None
+        total = sum(FORMATS[path.suffix].count(path) for path in self.paths)
         shard = shard or Shard()
         total = total if limit is None else min(total, limit)
         return len(range(shard.index, total, shard.count))
 
-    def _cells(self) -> Iterator[tuple[Path, Cells]]:
+    def _cells(self) -> Iterator[tuple[InputFile, Cells]]:
         for path in self.paths:
-            for cells in FORMATS[suffix_of(path)].read(path):
+            for cells in FORMATS[path.suffix].read(path):
                 yield path, cells
 
     def _require_columns(self, first: Cells) -> None:
@@ -127,7 +132,7 @@ class BatchInput:
             return "problem"
         return name if name in cells.values else None
 
-    def _row(self, path: Path, cells: Cells) -> Row:
+    def _row(self, path: InputFile, cells: Cells) -> Row:
         where = f"{path}:{cells.number}"
         prefix = "" if len(self.paths) == 1 else f"{path.name}:"
         name = f"{prefix}{cells.number}"
@@ -150,14 +155,15 @@ class BatchInput:
         return Row(where, name, problem)
 
 
-def _paths(argument: str) -> list[Path]:
-    path = Path(argument)
-    if path.is_file():
-        return [path]
-    if path.is_dir():
-        raise UsageError(f"{argument!r} is a folder; give a file or a pattern such as {str(path / '*.jsonl')!r}")
-    found = sorted(Path(name) for name in glob.glob(argument, recursive=True))
-    files = [path for path in found if path.is_file()]
+def _paths(argument: str) -> list[InputFile]:
+    if is_remote(argument):
+        files = InputFile.matching(argument)
+    else:
+        path = local_path(argument)
+        if path.is_dir():
+            raise UsageError(f"{argument!r} is a folder; give a file or a pattern such as {str(path / '*.jsonl')!r}")
+        names = [str(path)] if path.is_file() else sorted(glob.glob(str(path), recursive=True))
+        files = [InputFile(name) for name in names if Path(name).is_file()]
     if not files:
         raise UsageError(f"no such file: {argument!r} (files: {', '.join(FORMATS)}, or a pattern with *)")
     return files

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from orchestrator.config import UsageError
 from orchestrator.placements import plain
 from orchestrator.prepare import Checked
 from search.driver import EventSink, TreeSearch
+from search.strategies.base import Strategy
 from search.types import Event
 from search.wave_log import WaveRecord
 
@@ -45,6 +46,9 @@ class JobOptions:
 
     max_tokens: generated in the whole job, earlier processes included; max_seconds: of this process. A job that
     reaches one pauses behind the waves under way.
+
+    upload_s, spool: of an output at a URL, seconds between uploads, and the folder on this machine's disk that holds
+    the files meanwhile, in the user's cache by default.
     """
 
     columns: Columns = field(default_factory=Columns)
@@ -55,6 +59,8 @@ class JobOptions:
     name: str | None = None
     max_tokens: int | None = None
     max_seconds: float | None = None
+    upload_s: float = 5.0
+    spool: Path | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("limit", 1), ("retries", 0), ("max_tokens", 1)):
@@ -63,6 +69,22 @@ class JobOptions:
                 raise UsageError(f"job option {name} must be a whole number of at least {least}, got {value!r}")
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise UsageError(f"job option max_seconds must be positive, got {self.max_seconds!r}")
+        if not self.upload_s > 0:
+            raise UsageError(f"job option upload_s must be positive, got {self.upload_s!r}")
+
+    @property
+    def results_name(self) -> str:
+        shard = self.shard
+        return "results.jsonl" if shard.count == 1 else f"results.{shard.index}-of-{shard.count}.jsonl"
+
+    def run_name(self, strategy: Strategy) -> str:
+        """Of the run in its folder. UsageError if it is none."""
+        name = check_name(self.name or strategy.name)
+        return name if self.shard.count == 1 else f"{name}.{self.shard.index}-of-{self.shard.count}"
+
+    def files(self, strategy: Strategy) -> tuple[str, str]:
+        """What a run writes: its results file, and its folder."""
+        return self.results_name, f"runs/{self.run_name(strategy)}/"
 
 
 class Job:
@@ -82,14 +104,17 @@ class Job:
     ) -> None:
         self.orchestrator = orchestrator
         self.options = options
-        self.checked = checked
+        gate = None if checked.gate is None else checked.gate.fresh()
+        self.checked = replace(checked, gate=gate)
         self.input = BatchInput.open(source, options.columns, orchestrator.config.kind)
-        self.name = self._name(options)
+        self.name = options.run_name(checked.strategy)
         self.folder = out / "runs" / self.name
         settings = settings_of(orchestrator, checked.strategy, checked.budget, checked.seed, cgee)
         self.fingerprint = fingerprint(settings)
         begin(self.folder, settings, source)
-        self.results = ResultsFile(out / _results_name(options.shard), self.name, options.retry_errors)
+        self.results = ResultsFile(out / options.results_name, self.name, options.retry_errors)
+        if gate is not None:
+            gate.restore(self.results.skips)  # audits of a run add up over its processes
         self.tally = Tally()
         self.activity = Activity()
         self.stop = stop
@@ -102,11 +127,6 @@ class Job:
         except StorageError as error:
             self.results.close()
             raise UsageError(str(error)) from None
-
-    def _name(self, options: JobOptions) -> str:
-        name = check_name(options.name or self.checked.strategy.name)
-        shard = options.shard
-        return name if shard.count == 1 else f"{name}.{shard.index}-of-{shard.count}"
 
     def begin(self) -> TreeSearch:
         """Start the engines if need be; the results file is let go if they do not start."""
@@ -263,7 +283,3 @@ def _read(rows: Iterator[Row]) -> Row | None:
         return next(rows, None)
     except (OSError, EOFError, zlib.error) as error:
         raise StorageError(getattr(error, "errno", None), f"the input cannot be read to its end: {error}") from None
-
-
-def _results_name(shard: Shard) -> str:
-    return "results.jsonl" if shard.count == 1 else f"results.{shard.index}-of-{shard.count}.jsonl"

@@ -2,6 +2,7 @@
 
 A torn last record is cut off. Behind a damaged record nothing can be replayed: what is whole before it is kept, the
 file as it was is put aside under `.damaged`, and `damage` says so. No pickle; records are parsed with size bounds.
+Outcomes of the wave under way stand beside it (`landed`).
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.batch.frames import append_frames, read_frames
+from orchestrator.batch.landed import LandedFile
 from orchestrator.batch.records import BadRecordError, pack, problem_from, to_plain, unpack, wave_from
-from search.types import Problem
+from search.types import Outcome, Problem
 from search.wave_log import WaveRecord
 
 SCHEMA = 1
@@ -71,6 +73,7 @@ class Journal:
         self.finish = found.finish if found else None
         self.damage = found.damage if found else None
         self._size = found.size if found else 0
+        self._landed = LandedFile(path.with_suffix(".landed"), self._first_record())
         if self.damage:
             shutil.copyfile(path, path.with_suffix(".damaged"))
 
@@ -79,7 +82,14 @@ class Journal:
 
     async def append(self, wave: WaveRecord) -> None:
         await asyncio.to_thread(self._write, {"kind": "wave", **to_plain(wave)})
+        self._landed.clear()
         self._after(wave)
+
+    def landed(self) -> Mapping[str, Outcome]:
+        return self._landed.outcomes
+
+    def keep(self, outcome: Outcome) -> None:
+        self._landed.keep(outcome)
 
     async def close(self, finish: Mapping[str, Any]) -> None:
         """The search is over; finish: plain values."""
@@ -88,6 +98,7 @@ class Journal:
     def discard(self) -> None:
         """Begin anew: nothing of what was written counts."""
         self.path.unlink(missing_ok=True)
+        self._landed.clear()
         self._waves, self.finish, self._size = (), None, 0
 
     def _write(self, record: Mapping[str, Any]) -> None:
@@ -100,10 +111,13 @@ class Journal:
         records = [pack(record)]
         if self._size == 0:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            records.insert(0, pack({**self._header, "problem": to_plain(self._problem)}))
+            records.insert(0, self._first_record())
         self._size = append_frames(self.path, records, self._size)
         if len(records) > 1:
             _sync_folder(self.path.parent)
+
+    def _first_record(self) -> bytes:
+        return pack({**self._header, "problem": to_plain(self._problem)})
 
     def _require(self, found: JournalContent) -> None:
         if found.problem != self._problem:

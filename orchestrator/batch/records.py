@@ -59,20 +59,21 @@ def wave_from(plain: Any) -> WaveRecord:
     return _build(
         WaveRecord,
         plain,
-        outcomes=lambda items: tuple(_outcome(item) for item in items),
+        outcomes=lambda items: tuple(outcome_from(item) for item in items),
         verification=_cost,
         warnings=tuple,
         skips=lambda item: _build(SkipReport, item),
     )
 
 
+def outcome_from(plain: Any) -> Outcome:
+    """BadRecordError for anything that is no outcome."""
+    return _build(Outcome, plain, samples=lambda items: tuple(_sample(item) for item in items), cost=_cost)
+
+
 def problem_from(plain: Any) -> Problem:
     """BadRecordError for anything that is no problem."""
     return _build(Problem, plain)
-
-
-def _outcome(plain: Any) -> Outcome:
-    return _build(Outcome, plain, samples=lambda items: tuple(_sample(item) for item in items), cost=_cost)
 
 
 def _sample(plain: Any) -> Sample:

@@ -14,6 +14,7 @@ from typing import Any
 
 from orchestrator.batch.journal import StorageError
 from orchestrator.config import UsageError
+from search.cgee.base import SkipReport
 
 MAX_LINE = 16 << 20
 """Most bytes of one line that is read back."""
@@ -23,7 +24,7 @@ class ResultsFile:
     """Rows of the run `name`, those of earlier processes included; held by one process at a time.
 
     An unfinished last line is cut off. UsageError if the file cannot be used, is held, or has a line that is no row.
-    `counts`: rows by "done" and "failed". `tokens`: generated for these rows in all.
+    `counts`: rows by "done" and "failed". `tokens`: generated for these rows in all. `skips`: what CGEE did in them.
     """
 
     def __init__(self, path: Path, name: str, drop_errors: bool = False) -> None:
@@ -33,6 +34,7 @@ class ResultsFile:
         self.graded = {"correct": 0, "wrong": 0}
         self._scores = {True: array("d"), False: array("d")}
         self.tokens = 0
+        self.skips = SkipReport()
         self._finished: set[bytes] = set()
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
@@ -90,6 +92,7 @@ class ResultsFile:
             self._scores[bool(right)].append(float(score))
         if row.get("correct") is not None:
             self.graded["correct" if row["correct"] else "wrong"] += 1
+        self.skips += skips_of(row)
         tokens = row.get("tokens")
         self.tokens += int(tokens.get("generated", 0)) if isinstance(tokens, dict) else 0
 
@@ -111,6 +114,17 @@ class ResultsFile:
         os.close(self._fd)
         self._fd = os.open(self.path, os.O_RDWR | os.O_APPEND)
         self._hold()
+
+
+def skips_of(row: Mapping[str, Any]) -> SkipReport:
+    """What CGEE did in the search of a row, as far as its alarm goes; nothing for a row that does not say it."""
+    told = row.get("skips")
+    if not isinstance(told, dict):
+        return SkipReport()
+    flips, trials = told.get("flips"), told.get("trials")
+    if not isinstance(flips, int) or not isinstance(trials, int) or not 0 <= flips <= trials:
+        return SkipReport()
+    return SkipReport(flips=flips, trials=trials, off=told.get("off") is True)
 
 
 def read_results(path: Path) -> Iterator[dict[str, Any]]:

@@ -1,5 +1,8 @@
 """What decides a run's results: kept beside them, so that a run goes on under the settings it was begun with, or not at
-all. What only decides how fast they come (engines, rows, memory) may change."""
+all. What only decides how fast they come (engines, rows, memory) may change.
+
+Not `attention`, `device` or `dtype`: implementations round differently, and a tree's branches are drawn from numbers.
+"""
 
 from __future__ import annotations
 
@@ -56,6 +59,7 @@ def settings_of(
     setting = asdict(orchestrator.setting)
     values = {
         **config,
+        "cgee_record": None if (record := orchestrator.config.cgee_record) is None else _digest(Path(record)),
         "verifier": setting["verifier"],
         "weights": setting["model"],
         "template": setting["template"],
@@ -67,6 +71,11 @@ def settings_of(
     }
     plain: dict[str, Any] = json.loads(json.dumps(values, default=str))
     return plain
+
+
+def _digest(file: Path) -> str:
+    """What a file says counts, not where it is."""
+    return blake2b(file.read_bytes(), digest_size=12).hexdigest()
 
 
 def fingerprint(settings: Mapping[str, Any]) -> str:

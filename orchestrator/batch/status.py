@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +14,8 @@ from rich.live import Live
 from orchestrator.arguments import NOTHING_RAN, USAGE
 from orchestrator.batch.events import last_event
 from orchestrator.batch.folder import Run, runs_of
+from orchestrator.batch.output import read
+from orchestrator.batch.places import is_remote
 from orchestrator.batch.view import plain_line, table
 from orchestrator.config import UsageError
 from orchestrator.render import printable
@@ -24,7 +25,8 @@ _SILENT_S = 10.0
 
 def status(
     out: Annotated[
-        Path | None, typer.Argument(metavar="[DIR]", help="folder of `run --out`; the running cluster without one")
+        str | None,
+        typer.Argument(metavar="[DIR]", help="folder or URL of `run --out`; the running cluster without one"),
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="again every second, until all runs have ended")] = False,
     name: Annotated[str | None, typer.Option(help="only this run")] = None,
@@ -34,24 +36,27 @@ def status(
     if out is None or cluster:
         raise typer.Exit(_cluster(out, watch, name))
     try:
-        runs = runs_of(out, name)
-        console = Console(highlight=False)
-        if watch and console.is_terminal:
-            _watch(runs, console)
-        else:
-            _print(runs, console, watch)
+        if watch and is_remote(out):
+            raise UsageError(f"--watch looks at a folder, {out!r} is a URL: what is there changes with uploads only")
+        with read(out, events_only=True) as here:
+            runs = runs_of(here, name)
+            console = Console(highlight=False)
+            if watch and console.is_terminal:
+                _watch(runs, console)
+            else:
+                _print(runs, console, watch)
     except UsageError as error:
         print(f"error: {error}", file=sys.stderr)
         raise typer.Exit(USAGE) from None
 
 
-def _cluster(out: Path | None, watch: bool, name: str | None) -> int:
+def _cluster(out: str | None, watch: bool, name: str | None) -> int:
     """Print what runs on the cluster; the exit code."""
     from orchestrator.cluster import NoClusterError, look
     from orchestrator.cluster_status import lines_of
 
     if out is not None or watch or name is not None:
-        given = repr(str(out)) if out is not None else "--watch" if watch else f"--name {name}"
+        given = repr(out) if out is not None else "--watch" if watch else f"--name {name}"
         print(f"error: {given} goes with the folder of a `run`, not with the cluster", file=sys.stderr)
         return USAGE
     try:

@@ -48,3 +48,11 @@ class BettingAlarm:
             self.losses += int(loss)
             self.raised = self.raised or self.log_wealth >= -math.log(self.level)
         return self.raised
+
+    def restore(self, trials: int, losses: int, raised: bool) -> None:
+        """Book audits of an earlier time whose order is not known: the evidence is weighed once, behind all of them."""
+        if not 0 <= losses <= trials:
+            raise ValueError(f"{losses} losses in {trials} audits cannot be")
+        self.trials += trials
+        self.losses += losses
+        self.raised = self.raised or raised or self.log_wealth >= -math.log(self.level)

@@ -132,7 +132,7 @@ class SkipReport:
 
     by_rule: waves that were not verified. saved_tokens: what the verifier would have fed for them, where it can tell
     beforehand. audited: waves the rule would have skipped, verified all the same. flips: audits in which verification
-    selected another branch.
+    selected another branch. trials: decisions booked with the alarm, flips among them. off: the alarm was seen raised.
     """
 
     decisions: int = 0
@@ -141,6 +141,8 @@ class SkipReport:
     saved_tokens: int = 0
     audited: int = 0
     flips: int = 0
+    trials: int = 0
+    off: bool = False
 
     @property
     def skipped(self) -> int:
@@ -154,6 +156,8 @@ class SkipReport:
             self.saved_tokens + other.saved_tokens,
             self.audited + other.audited,
             self.flips + other.flips,
+            self.trials + other.trials,
+            self.off or other.off,
         )
 
     def to_json(self) -> dict[str, object]:
@@ -165,4 +169,6 @@ class SkipReport:
             "saved_tokens": self.saved_tokens,
             "audited": self.audited,
             "flips": self.flips,
+            "trials": self.trials,
+            "off": self.off,
         }

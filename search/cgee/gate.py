@@ -7,18 +7,19 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from search.calibration.alarm import BettingAlarm
-from search.cgee.base import Skip, SkipRule, Wave
+from search.cgee.base import Skip, SkipReport, SkipRule, Wave
 from search.cgee.decision import answer_groups, flipped, select
 
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
     """What holds for one wave. skip: the rule's decision. audited: it is verified all the same. foreign: why the rule
-    does not apply to such waves."""
+    does not apply to such waves. booked: the alarm has counted it as no loss."""
 
     skip: Skip | None = None
     audited: bool = False
     foreign: tuple[str, ...] = ()
+    booked: bool = False
 
 
 class Gate:
@@ -37,6 +38,16 @@ class Gate:
         self.alarm = alarm
         self.audit_share = audit_share
         self.seed = seed
+
+    def fresh(self) -> Gate:
+        """The same rule and draws, with an alarm that has seen nothing."""
+        alarm = None if self.alarm is None else BettingAlarm(self.alarm.rate, self.alarm.level)
+        return Gate(self.rule, alarm, self.audit_share, self.seed)
+
+    def restore(self, report: SkipReport) -> None:
+        """Book what an earlier process's searches have told the alarm; each search once."""
+        if self.alarm is not None:
+            self.alarm.restore(report.trials, report.flips, report.off)
 
     @property
     def off(self) -> str | None:
@@ -60,7 +71,7 @@ class Gate:
             return Ruling(skip)
         if skip is None:
             self.alarm.observe(False)
-        return Ruling(skip, audited=skip is not None)
+        return Ruling(skip, audited=skip is not None, booked=skip is None)
 
     def audit(self, wave: Wave, skip: Skip, scores: Sequence[float | None]) -> bool | None:
         """Compare an audited skip with the verifier's scores and book it: whether it flips the selection.

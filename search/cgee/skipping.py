@@ -46,7 +46,13 @@ class Skipping:
         """Say so, and skip nothing, if the rule cannot serve the strategy or is switched off."""
         if self._gate is not None and (why := unserved(self._gate, self._strategy) or self._gate.off):
             self._tell("warning", text=why)
+            self.report += SkipReport(off=self._gate.off is not None)
             self._gate = None
+
+    def resume(self) -> None:
+        """`report` is that of an earlier process, whose audits count here too."""
+        if self._gate is not None:
+            self._gate.restore(self.report)
 
     def verdicts(
         self, tree: SearchTree, outcomes: Sequence[Outcome], verifier: Verifier, batch: Sequence[Candidate]
@@ -61,7 +67,8 @@ class Skipping:
             self._foreign = self._foreign or self._ruling.foreign
             return []
         if skip is None or self._ruling.audited:
-            self.report += SkipReport(decisions=1, audited=int(self._ruling.audited))
+            ruling = self._ruling
+            self.report += SkipReport(decisions=1, audited=int(ruling.audited), trials=int(ruling.booked))
             return []
         if len(skip.standings) != len(batch):
             raise ValueError(f"cgee rule {skip.rule!r} gave {len(skip.standings)} standings for {len(batch)} branches")
@@ -79,9 +86,10 @@ class Skipping:
             return
         was_off = self._gate.off
         flip = self._gate.audit(self._wave, self._ruling.skip, [verdict.score for verdict in verdicts])
-        self.report += SkipReport(flips=int(flip or False))
+        self.report += SkipReport(flips=int(flip or False), trials=int(flip is not None))
         self._tell("audit", rule=self._gate.rule.name, flip=flip)
         if (off := self._gate.off) and not was_off:
+            self.report += SkipReport(off=True)
             self._tell("cgee_off", rule=self._gate.rule.name, text=off)
             self._tell("warning", text=off)
 

@@ -1,6 +1,7 @@
 """Engines that raise, die, hang or are poisoned, behind a dispatcher; an index that does not answer."""
 
 import asyncio
+from dataclasses import replace
 
 from actors.dispatcher import Dispatcher, PoolOptions
 from actors.handles import EngineDownError, EngineFailedError, IndexDownError, InlineEngine, InlineIndex
@@ -9,7 +10,8 @@ from engine.simulated import SimulatedEngine
 from engine.tokenizer import ByteCodec
 from search.types import Expansion, Sampling, ScoreRequest
 
-QUICK = PoolOptions(attempts=3, rows_per_engine=2, batch_rows=16, call_timeout_s=0.05, patience_s=0.2)
+QUICK = PoolOptions(attempts=3, rows_per_engine=2, batch_rows=16)
+IMPATIENT = replace(QUICK, call_timeout_s=1.0, patience_s=0.2)
 
 
 class Shaky(InlineEngine):
@@ -28,7 +30,7 @@ class Shaky(InlineEngine):
     async def fault(self):
         fault = self.faults.pop(0) if self.faults else None
         if fault == "hang":
-            await asyncio.sleep(60)
+            await asyncio.sleep(600)
         elif fault is not None:
             raise fault
 

@@ -96,7 +96,7 @@ class IndexMachine(RuleBasedStateMachine):
 
 
 TestIndexMachine = IndexMachine.TestCase
-TestIndexMachine.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestIndexMachine.settings = settings(max_examples=60, stateful_step_count=25)
 
 
 def churn(world, events, seed, per_call=250, most=2000):

@@ -13,13 +13,13 @@ from actors.placement import Branch
 from actors.rsbcm import RSBCM
 from engine.simulated import SimulatedEngine
 from search.types import Expansion, Sampling
-from tests.actors.shaky import DOWN, DeafIndex, Shaky, orders, pool_of, request, shaky, texts, undisturbed
+from tests.actors.shaky import DOWN, IMPATIENT, DeafIndex, Shaky, orders, pool_of, request, shaky, texts, undisturbed
 
 
 def test_the_only_engine_is_waited_for():
     a = shaky(faults=[DOWN, DOWN], slow=1)
     wave = orders(2)
-    options = PoolOptions(attempts=3, patience_s=5.0)
+    options = PoolOptions(attempts=3, patience_s=30.0)
     found = asyncio.run(pool_of(a, options=options).expand(wave))
     assert texts(found) == undisturbed(wave)
     assert a.readies == 3
@@ -42,7 +42,7 @@ def test_what_a_dead_engine_held_is_forgotten():
 @pytest.mark.parametrize("what", ["expand", "score"])
 def test_all_engines_down_is_an_error_and_no_hang(what):
     engines = [shaky(name, faults=[DOWN] * 99, slow=999) for name in "ab"]
-    pool = pool_of(*engines)
+    pool = pool_of(*engines, options=IMPATIENT)
     began = time.monotonic()
     if what == "expand":
         found = asyncio.run(pool.expand(orders(3)))
@@ -52,13 +52,13 @@ def test_all_engines_down_is_an_error_and_no_hang(what):
         assert [score.p_yes for score in found] == [None] * 3
     assert {item.error for item in found} <= {"the actor died", "no engine answers"}
     assert found[0].error == "the actor died"
-    assert time.monotonic() - began < 2.0
+    assert time.monotonic() - began < 30.0
 
 
 def test_no_engine_from_the_start_says_so():
     async def run():
         a = shaky(slow=999)
-        pool = pool_of(a)
+        pool = pool_of(a, options=IMPATIENT)
         pool.fleet.mark_down("a", "gone")
         return await pool.expand(orders(2)), await pool.score([request(0)]), await pool.stats()
 
@@ -74,12 +74,12 @@ def test_a_hung_engine_is_restarted_once_and_its_orders_done_elsewhere():
 
     async def run():
         a, b, failures = shaky("a", faults=["hang"] * 2), shaky("b"), []
-        pool = pool_of(a, b, failures=failures)
+        pool = pool_of(a, b, failures=failures, options=IMPATIENT)
         both = await asyncio.gather(pool.expand(wave), pool.expand(orders(4, tag="other")))
         assert texts(both[0]) == expected
         assert all(outcome.error is None for found in both for outcome in found)
         assert a.restarts == 1
-        assert failures == [("a", "no answer in 0.05 s")]
+        assert failures == [("a", "no answer in 1 s")]
         await asyncio.sleep(0)
         assert pool.fleet.up() == ["a", "b"]
 
@@ -105,9 +105,9 @@ def test_an_engine_is_not_up_again_before_it_was_killed():
 
         fleet = Fleet([Watched("a", SimulatedEngine)], lambda *_: None, on_down)
         with pytest.raises(EngineDownError, match="no answer"):
-            await fleet.timed("a", asyncio.sleep(60), 0.01)
+            await fleet.timed("a", asyncio.sleep(600), 0.01)
         assert fleet.up() == []
-        assert await fleet.some_up(1.0)
+        assert await fleet.some_up(30.0)
         fleet.close()
 
     asyncio.run(run())
@@ -117,7 +117,7 @@ def test_an_engine_is_not_up_again_before_it_was_killed():
 def test_the_fleet_picks_the_nearest_to_what_is_asked():
     async def run():
         async def on_down(name):
-            await asyncio.sleep(60)
+            await asyncio.sleep(600)
 
         fleet = Fleet([shaky(name) for name in "abc"], lambda *_: None, on_down)
         fleet.loads["a"].rows = 5

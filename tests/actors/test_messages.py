@@ -44,13 +44,12 @@ PLAIN = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(BATCHES)
 def test_what_is_packed_comes_back(batch):
     assert unpack(pack(batch)) == batch
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=80))
 def test_random_bytes_raise_nothing_else(data):
     with pytest.raises(BadMessageError):
@@ -58,7 +57,7 @@ def test_random_bytes_raise_nothing_else(data):
     assert RSBCM().apply(data).ack == "bad"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(BATCHES, st.data())
 def test_damaged_batches_raise_nothing_else(batch, data):
     raw = bytearray(pack(batch))
@@ -72,7 +71,7 @@ def test_damaged_batches_raise_nothing_else(batch, data):
     rsbcm.check_integrity()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(PLAIN, min_size=4, max_size=7) | PLAIN)
 def test_well_formed_msgpack_of_another_shape_is_refused(value):
     with pytest.raises(BadMessageError):

@@ -197,6 +197,29 @@ def test_what_a_straggler_is_late_with_is_done_by_another_and_is_the_same(concur
     assert pool.engines["e0"].cancelled
 
 
+def test_a_straggler_keeps_nothing_of_a_tree_that_has_ended():
+    async def main(clock):
+        pool = cluster(clock, 3, options=PoolOptions(rows_per_engine=4))
+        await measured(pool)
+        late = pool.engines["e0"]
+        inner, late.delays = late.expand, [50.0]
+
+        async def expand(orders, token):
+            found = await inner(orders, token)
+            late.actor.expand(orders, f"{token}-end")  # what rows have written is held once they end
+            return found
+
+        late.expand = expand
+        found = await asyncio.gather(*(pool.expand(wave(f"q{i}", 2)) for i in range(3)))
+        await asyncio.gather(*(pool.finish(f"q{i}", [(prompt(f"q{i}", 400),)]) for i in range(3)))
+        assert clock() < 50 and all(outcome.error is None for one in found for outcome in one)
+        await asyncio.sleep(100)
+        assert pool.flow.counts["hedges_won"] > 0
+        return {name: engine.actor.engine.tree.num_tokens for name, engine in pool.engines.items()}
+
+    assert all(held <= len("q") for held in run(main).values())
+
+
 def test_nothing_is_late_before_rates_are_known():
     async def main(clock):
         pool = cluster(clock, 2, options=OPTIONS)

@@ -237,7 +237,7 @@ JUNK = st.recursive(
 CALLS = {"apply": 1, "forget": 1, "unpin": 2, "renew": 2, "restore": 2, "note_scores": 2, "end_tree": 2}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(st.sampled_from(sorted(CALLS)), st.lists(JUNK, min_size=3, max_size=3)), max_size=12))
 def test_no_call_of_any_shape_raises_or_unbalances_the_books(calls):
     rsbcm = RSBCM()

@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrator import Orchestrator
 
-ENGINES = {"model": "simulated", "engines": 2, "gpus_per_engine": 0, "kv_budget_bytes": 800_000}
+ENGINES = {"model": "simulated", "engines": 2, "gpus_per_engine": 0, "kv_budget_bytes": 500_000}
 
 
 def main(folder: Path) -> None:

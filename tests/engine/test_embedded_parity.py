@@ -31,6 +31,11 @@ def stock():
     return load_model(SOURCE, torch.device("cpu"), torch.float32, "sdpa")
 
 
+@pytest.fixture(scope="module")
+def truth():
+    return load_model(SOURCE, torch.device("cpu"), torch.float64, "sdpa")
+
+
 def logits_of(stock, tokens):
     with torch.inference_mode():
         return stock(torch.tensor([list(tokens)]), use_cache=False).logits[0]
@@ -60,7 +65,14 @@ def test_greedy_tokens_equal_at_three_levels_also_after_evict_offload_and_import
     assert expand(engine, level_2, 10) == drawn_2
 
 
-def test_logits_behind_ragged_rows_are_within_1e_4_of_the_full_prompt(engine, stock):
+def error_of(logits, exact) -> float:
+    return float((logits.double() - exact).abs().max())
+
+
+def test_logits_behind_ragged_rows_err_no_more_than_those_of_the_full_prompt(engine, stock, truth):
+    """Against float64, at most twice the largest error that stock transformers makes in float32 along the longest of
+    these prompts. The difference of two float32 results would be no measure: each errs by about 5e-5 of |24|, in sums
+    whose order is the machine's."""
     prompt = engine.codec.encode(PROMPT)
     root = RowKV(engine.shape, [], len(prompt))
     engine.forward([(root, prompt, False)])
@@ -71,6 +83,8 @@ def test_logits_behind_ragged_rows_are_within_1e_4_of_the_full_prompt(engine, st
         if suffix:
             engine.forward([(row, suffix, False)])
     found = engine.forward([(row, [7], True) for row in rows])
-    for suffix, logits in zip(suffixes, found, strict=True):
-        expected = logits_of(stock, [*prompt, *suffix, 7])[-1]
-        assert float((logits - expected).abs().max()) <= 1e-4
+    full = [[*prompt, *suffix, 7] for suffix in suffixes]
+    allowed = 2 * error_of(logits_of(stock, full[-1]), logits_of(truth, full[-1]))
+    assert allowed < 1e-3
+    for tokens, logits in zip(full, found, strict=True):
+        assert error_of(logits, logits_of(truth, tokens)[-1]) <= allowed

@@ -8,11 +8,12 @@ from actors.block_index import BlockIndex
 from engine.base import path_keys
 from engine.eviction import POLICIES, policy
 from engine.kv_tree import KVTree, Segment
+from engine.kv_walk import part_at_ends
 from tests.actors.batches import batch
 from tests.engine.fake_kv import BYTES, store
 
 PRINT = "model"
-TOKENS = st.lists(st.integers(0, 2), min_size=1, max_size=7).map(tuple)
+TOKENS = st.lists(st.integers(0, 1), min_size=1, max_size=7).map(tuple)
 
 
 def key(tokens):
@@ -116,15 +117,41 @@ class KVMachine(RuleBasedStateMachine):
 
     @rule(tokens=TOKENS)
     def release(self, tokens):
-        """Whole segments go: the one that ends at the key from its start on, and all below."""
-        start = next((s.start for s in self.tree.segments() if s.key == key(tokens)), None)
-        self.tree.release(key(tokens))
+        self._release(tokens)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def release_held(self, data):
+        ends = (segment.path() for segment in self.tree.segments())
+        paths = sorted(tuple(token for segment in path for token in segment.tokens) for path in ends)
+        self._release(data.draw(st.sampled_from(paths)))
+
+    def _release(self, tokens):
+        """Whole segments go: the one that ends at the key from its start on, all below, and what only led there."""
+        found = self.tree.find(key(tokens))
+        above = [(node.start, node.end) for node in found.partings_above()] if found else []
         expected = dict(self.held)
-        if start is not None:
-            below = {p for p in self.held if len(p) > start and (*p, *tokens[len(p) :])[: len(tokens)] == tokens}
+        if found:
+            below = {p for p in self.held if len(p) > found.start and (*p, *tokens[len(p) :])[: len(tokens)] == tokens}
             expected = {p: where for p, where in self.held.items() if p not in below or self.pinned(p)}
+        for start, end in above:
+            head = tokens[:end]
+            if self.pinned(head) or any(len(p) > end and p[:end] == head for p in expected):
+                break
+            expected = {p: where for p, where in expected.items() if not (len(p) > start and head[: len(p)] == p)}
+        self.tree.release(key(tokens))
         self._look(evicted=False)
         assert self.held == expected
+
+    @rule(first=TOKENS, second=TOKENS)
+    def part(self, first, second):
+        """Where nodes end is kept apart; nothing else changes."""
+        before = dict(self.held)
+        part_at_ends(self.tree.root, self.tree.reach, (first, second, (0,)))
+        assert self._walk() == before
+        ends = {segment.key for segment in self.tree.segments()}
+        for path in (first[:-1], (*first, *second)[:-1]):
+            assert key(path) in ends or path not in before
 
     @rule(budget=st.one_of(st.none(), st.integers(0, 14)))
     def evict(self, budget):
@@ -224,4 +251,4 @@ class KVMachine(RuleBasedStateMachine):
 
 
 TestKVMachine = KVMachine.TestCase
-TestKVMachine.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestKVMachine.settings = settings(max_examples=100, stateful_step_count=40)

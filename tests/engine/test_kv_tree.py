@@ -93,6 +93,22 @@ def test_release_drops_the_branch_and_nothing_else():
     tree.check_integrity()
 
 
+def test_release_takes_along_what_only_led_there():
+    """(1, 2) begins all, (1, 2, 3) is where two part; both were never asked for. (1, 2, 4) was."""
+    tree = tree_with((1, 2, 3, 5), (1, 2, 3, 6), (1, 2, 4, 7))
+    tree_with_end = tree.insert((1, 2, 4), lambda start, stop: pytest.fail("held already"))
+    assert (tree.num_tokens, tree_with_end.end) == (7, 3)
+    tree.release(key((1, 2, 3, 5)))
+    assert held(tree, (1, 2, 3)) == 3
+    tree.release(key((1, 2, 3, 6)))
+    assert (held(tree, (1, 2, 3)), tree.num_tokens) == (2, 4)
+    tree.release(key((1, 2, 4, 7)))
+    assert held(tree, (1, 2, 4)) == 3
+    tree.release(key((1, 2, 4)))
+    assert tree.num_tokens == 2  # the template of all prompts stays
+    tree.check_integrity()
+
+
 def test_release_spares_what_a_reader_holds():
     tree = tree_with((1, 2), (1, 2, 3), (1, 2, 4))
     reader = tree.match((1, 2, 3)).segments[-1]

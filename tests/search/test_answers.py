@@ -245,12 +245,6 @@ def test_case_41_one_value_is_one_vote() -> None:
         assert all(equivalent(a, b) for a in forms for b in forms)
 
 
-def test_case_41_the_last_stated_answer_counts() -> None:
-    assert extract("The answer is 5. Wait, that is wrong. The answer is 7.") == "7"
-    assert extract(r"\boxed{5} no, \boxed{7}") == "7"
-    assert extract("Answer: 5\n#### 7") == "7"
-
-
 def test_case_43_eight_threads_with_a_power_tower() -> None:
     problems: list[str] = []
 
@@ -281,157 +275,6 @@ def test_hostile_text_takes_bounded_time(text: str) -> None:
     for other in ("5", "x+1", "(1,2)", text + " ", text + "+1"):
         assert equivalent(text, other) == equivalent(other, text)
     assert time.monotonic() - start < 20
-
-
-@pytest.mark.parametrize(
-    ("text", "kind", "answer"),
-    [
-        (r"Thus \boxed{\frac{3}{4}}.", "auto", r"\frac{3}{4}"),
-        (r"so \boxed{\text{no } {x}} ok", "auto", r"\text{no } {x}"),
-        ("She sells 9 eggs.\n#### 18", "auto", "18"),
-        ("The answer is 42.", "auto", "42"),
-        ("The answer is $29.00.", "number", "29.00"),
-        ("The final answer is: $\\boxed{5}$. I hope it is correct.", "auto", "5"),
-        ("Therefore, the answer to the question is **18 apples**.", "auto", "18 apples"),
-        ("**Answer:** 42", "auto", "42"),
-        ("**Final Answer**\n\n42", "auto", "42"),
-        ("Answer: The total is 42", "auto", "42"),
-        ("Answer: Janet makes $18 a day", "number", "18"),
-        (r"\boxed{7}. I hope the answer is correct.", "auto", "7"),
-        ("6 * 7 = 42", "auto", "42"),
-        ("so x = 5, and there are 12 apples left.", "auto", "12"),
-        ("That leaves -3 degrees.", "number", "-3"),
-        ("10 - 3 leaves 7.", "number", "7"),
-        ("The rate is 28%.", "number", "28%"),
-        (r"We get $x = \frac{3}{4}$.", "auto", r"\frac{3}{4}"),
-        ("We get $x^2 + 1$.", "math", "x^2 + 1"),
-        ("15", "auto", "15"),
-        ("29 dollars", "auto", "29 dollars"),
-        (r"\frac{3}{4}", "auto", r"\frac{3}{4}"),
-        ("(1, 2)", "auto", "(1, 2)"),
-        ("B", "auto", "B"),
-        ("Yes.", "auto", "Yes"),
-        ("The answer is Paris, because it is the capital.", "auto", "Paris"),
-        ("The answer is St. Louis.", "text", "St. Louis"),
-        ("It is a city.\nParis", "text", "Paris"),
-        ("The answer is (B).", "choice", "B"),
-        ("Answer: B", "choice", "B"),
-        ("I would pick option C here.", "choice", "C"),
-        ("A thing. The correct answer is A because of it.", "choice", "A"),
-        (r"\boxed{\text{(D)}}", "choice", "D"),
-        ("(A) is wrong, (C) holds.", "choice", "C"),
-        ("A: 5 B: 6. I think it is C", "choice", "C"),
-        ("Thus x+1 = 3, i.e. 2.", "auto", "2"),
-        ("b.", "choice", "B"),
-        ("Step 1: think.\nStep 2: think more.", "number", None),
-        ("1. Think first.\n2. Then act.", "number", None),
-        ("I do not know.", "auto", None),
-        ("I am not sure.", "choice", None),
-        ("", "auto", None),
-        (" \n\t", "exact", None),
-        ("  As it is. ", "exact", "As it is."),
-        (r"Say \boxed{ **x** }", "exact", "**x**"),
-        ("The answer is ١٢.", "number", "12"),
-        ("<think>the answer is 5</think> The answer is 7.", "auto", "7"),
-        ("<think>the answer is 5</think>", "auto", "5"),
-        ("<think>the answer is 5", "auto", None),
-        ("The answer is 3. <think>the answer is 5", "auto", "3"),
-        ("the answer is 5</think>The answer is 9", "auto", "9"),
-        ("<THINK>\\boxed{1}</THINK>\n\\boxed{2}", "auto", "2"),
-        ("She has $20 - $5 = $15 left.", "auto", "$15 left"),
-        ("She has $20 - $5 = $15 left.", "number", "15"),
-        ("The cost rose from $5 to $8.", "auto", "8"),
-        ("The cost rose from $5 to $8.", "math", "8"),
-        ("She paid $10 for pens and $5 for books, $15 in total.", "auto", "15"),
-        ("We get $x = 5$.", "auto", "5"),
-        ("We get $ x = 5 $.", "auto", "5"),
-        ("The answer is $5 and $8.", "auto", "$5 and $8"),
-        ("The range is $5-$8.", "number", "8"),
-        ("So the total is $1,234.50.", "auto", "$1,234.50"),
-        ("So the total is $1,234.50.", "number", "1,234.50"),
-        ("Total: 12,000.5.", "auto", "12,000.5"),
-        ("So the result is 1'000.5.", "number", "1'000.5"),
-        ("They pay 1.000,50.", "number", "1.000,50"),
-        ("They raised $5 million.", "number", "5 million"),
-        ("The debt grew to $2k.", "auto", "$2k"),
-        ("So they meet at 3:45 PM.", "auto", "3:45 PM"),
-        ("So they meet at 3:45 p.m.", "auto", "3:45 p.m."),
-        ("The time is 3:45 PM in Rome.", "auto", "3:45 PM"),
-        ("The ratio is 3:2.", "auto", "3:2"),
-        ("The ratio is 3:2.", "math", "3:2"),
-        ("The ratio is 2:3:5.", "number", "2:3:5"),
-        ("Total:5", "number", "5"),
-        ("The total is 5 (3 + 2).", "auto", "5"),
-        ("The total is 5 (3 + 2 = 5).", "auto", "5"),
-        ("There are 5 red apples (3 + 2).", "number", "5"),
-        ("The answer is 7 (seven).", "auto", "7"),
-        ("The answer is 7 (seven).", "math", "7"),
-        ("Answer: 12 (eggs)", "auto", "12"),
-        ("The answer is 5 (since 3 + 2 = 5).", "auto", "5"),
-        ("The probability is 0.5 (50%).", "auto", "0.5"),
-        ("The area is 25π (about 78.5).", "auto", "25π"),
-        ("The answer is 5 (km).", "auto", "5 km"),
-        ("The answer is 2 (x+1).", "auto", "2 (x+1)"),
-        ("The answer is f(x).", "auto", "f(x)"),
-        ("The answer is 101 (base 2).", "auto", "101 (base 2)"),
-        ("The answer is (1, 2).", "auto", "(1, 2)"),
-        ("It's $1,234.50.", "auto", "$1,234.50"),
-        ("That is 10^6.", "auto", "10^6"),
-        ("It is 2x + 3.", "auto", "2x + 3"),
-        ("It is 2x + 3.", "math", "2x + 3"),
-        ("The area is 25π.", "auto", "25π"),
-        ("So, the area is 25π square cm.", "auto", "25π square cm"),
-        ("The answer: the area is 25π.", "auto", "25π"),
-        ("We have 10^6 atoms.", "auto", "10^6 atoms"),
-        ("Q: 2+2?\nA: 4", "auto", "4"),
-        ("Q: 2+2? A: 4", "auto", "4"),
-        ("A: 6", "auto", "6"),
-        ("**A:** Paris", "text", "Paris"),
-        ("A: 5\nB: 6\nSo it's B.", "auto", "B"),
-        ("A: 6", "choice", "A"),
-        ("Q: which?\nA: B", "choice", "B"),
-        ("The answer is 50 remaining rolls that must be sold.", "auto", "50"),
-        ("The answer is 50 remaining rolls that must be sold.", "math", "50"),
-        ("The answer is **50** rolls that must be sold.", "auto", "50"),
-        ("The answer is $50$ rolls that must be sold.", "auto", "50"),
-        ("The answer is $50 that she must pay.", "auto", "$50"),
-        ("The answer is 50, meaning all of them.", "auto", "50"),
-        ("The answer is 50 remaining rolls.", "auto", "50 remaining rolls"),
-        ("The answer is 5 km that must be walked.", "auto", "5 km"),
-        ("The answer is 60 miles per hour on average.", "auto", "60 miles per hour"),
-        ("The answer is 28% of the students who passed.", "auto", "28%"),
-        ("The answer is 5 hours and thirty minutes.", "auto", "5 hours and thirty minutes"),
-        ("The answer is 3 more than the number of ducks.", "auto", "3 more than the number of ducks"),
-        ("The answer is 5, 6 and 7.", "auto", "5, 6 and 7"),
-        ("答案是 42", "auto", "42"),
-        ("答案是 42。", "number", "42"),
-        ("答案：42", "auto", "42"),
-        ("共有18个苹果。", "auto", "18"),
-        ("答えは42です。", "auto", "42"),
-        ("La respuesta es 42.", "auto", "42"),
-        ("A and C", "choice", None),
-        ("The answer is A and C.", "choice", None),
-        ("The answer is B. No, the answer is (A) or (C).", "choice", None),
-        ("(A) and (C)", "choice", None),
-        ("The answer is A, B is wrong.", "choice", "A"),
-        ("Options A, B and D are wrong. So (C).", "choice", "C"),
-        ("the total is 1e999999999", "number", "1e999999999"),
-        ("the total is 10^{10^{10}}", "number", None),
-    ],
-)  # fmt: skip
-def test_extract(text: str, kind: str, answer: str | None) -> None:
-    assert extract(text, kind) == answer
-
-
-def test_prose_after_a_number_does_not_split_the_vote() -> None:
-    texts = ["The answer is 50 remaining rolls that must be sold.", "The answer is 50 rolls.", "Answer: 50 (rolls)"]
-    answers = [extract(text) or "" for text in texts] + ["50", "fifty"]
-    assert all(equivalent(a, b) for a in answers for b in answers)
-
-
-def test_unknown_kind_names_the_value_and_the_choices() -> None:
-    with pytest.raises(ValueError, match=r"auto.*exact.*'integer'"):
-        extract("5", "integer")
 
 
 @pytest.mark.parametrize(
@@ -466,27 +309,27 @@ _SYMBOLS = st.text(alphabet="0123456789.,+-*/^(){}[]xyB%$ \\=<>!|'_e", max_size=
 _ANSWERS = st.one_of(st.sampled_from(_FRAGMENTS), _SYMBOLS, st.text(max_size=20))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(_ANSWERS, _ANSWERS, st.booleans())
 def test_equivalence_is_symmetric(a: str, b: str, percent: bool) -> None:
     assert equivalent(a, b, percent=percent) == equivalent(b, a, percent=percent)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(_ANSWERS)
 def test_equivalence_is_reflexive_unless_blank(a: str) -> None:
     assert equivalent(a, a) == bool(a.strip())
     assert bool(canonical(a)) == bool(a.strip())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(_ANSWERS, _ANSWERS)
 def test_equal_keys_are_equivalent_answers(a: str, b: str) -> None:
     if canonical(a) == canonical(b) and a.strip() and b.strip():
         assert equivalent(a, b)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.fractions(max_denominator=1000))
 def test_every_spelling_of_a_fraction_has_one_key(value: object) -> None:
     top, _, bottom = str(value).partition("/")
@@ -495,7 +338,7 @@ def test_every_spelling_of_a_fraction_has_one_key(value: object) -> None:
     assert {canonical(spelling) for spelling in spellings} == {str(value)}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.one_of(st.text(), _ANSWERS), st.sampled_from(KINDS))
 def test_extract_never_raises_and_never_returns_blank(text: str, kind: str) -> None:
     found = extract(text, kind)

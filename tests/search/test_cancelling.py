@@ -170,8 +170,15 @@ def test_the_dispatcher_tells_the_engine_that_works_on_an_order(lab):
 class Log:
     """A log in memory; `search.wave_log.WaveLog`."""
 
-    def __init__(self, kept=()):
-        self.before, self.kept = list(kept), []
+    def __init__(self, kept=(), landed=()):
+        self.before, self.kept, self.came = list(kept), [], []
+        self._landed = {outcome.expansion_id: outcome for outcome in landed}
+
+    def landed(self):
+        return self._landed
+
+    def keep(self, outcome):
+        self.came.append(outcome)
 
     def waves(self):
         return self.before
@@ -204,6 +211,33 @@ def test_recalled_orders_replay_to_the_same_tree():
             assert (again.answer, again.stop_reason, again.unused) == (whole.answer, whole.stop_reason, whole.unused)
         assert again.cost.generated == whole.cost.generated and again.cost.saved == whole.cost.saved
     assert cancelled > 10
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_a_flight_that_was_cut_off_goes_on_from_what_had_landed(backwards):
+    """However far it was: what is back is not flown again, and what nobody needs is never sent."""
+    world, options = World(p_step=0.9, spread=0.1), {"samples": 16, "wave": 16}
+    spared = 0
+    for problem in world.problems(10):
+
+        def run(log, problem=problem):
+            pool = LockstepPool(world, backwards=backwards)
+            search = TreeSearch(pool, registry.create("self_consistency", **options))
+            return asyncio.run(search.run(problem, log)), pool
+
+        whole_log = Log()
+        whole, _ = run(whole_log)
+        assert len(whole_log.came) >= len(whole.tree) - 1
+        for cut in range(len(whole_log.came) + 1):
+            landed = whole_log.came[:cut]
+            again, pool = run(Log(landed=landed))
+            assert again.tree.to_json() == whole.tree.to_json()
+            assert (again.answer, again.stop_reason, again.unused) == (whole.answer, whole.stop_reason, whole.unused)
+            sent = {id for flight in pool.flights for id in flight.start}
+            assert not sent & {outcome.expansion_id for outcome in landed}
+            assert len(sent) <= 16 - cut
+            spared += 16 - cut - len(sent)
+    assert backwards or spared > 10
 
 
 def _ids(wave):

@@ -96,7 +96,7 @@ class CountingVerifier(SelfEvaluation):
         return await super().score(batch)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(RUNS, BUDGETS, st.integers(0, 9), st.integers(5, 60), st.sampled_from([(), ("a", "b"), ("a", "b", "c")]))
 def test_case_27_a_run_never_exceeds_its_estimate(run, limits, seed, step_tokens, hints):
     name, options = run

@@ -4,10 +4,12 @@ import asyncio
 
 import pytest
 
+from engine.base import Branch
+from engine.scripted import ScriptedEngine
 from engine.simulated import SimulatedEngine
 from search.budget import Budget
 from search.strategies import registry
-from search.types import Problem
+from search.types import Outcome, Problem
 from search.wave_log import ReplayError, WaveRecord
 
 PROBLEM = Problem("What is 6 * 7?", "p")
@@ -18,12 +20,22 @@ class Stop(Exception):
 
 
 class Memory:
-    """A log in memory that ends the search behind its `stop_at`-th wave."""
+    """A log in memory that ends the search behind its `stop_at`-th wave. landed: of the wave behind `waves`."""
 
-    def __init__(self, waves: list[WaveRecord], stop_at: int | None = None) -> None:
+    def __init__(
+        self, waves: list[WaveRecord], stop_at: int | None = None, landed: dict[str, Outcome] | None = None
+    ) -> None:
         self.kept = waves
         self.before = len(waves)
         self.stop_at = stop_at
+        self._landed = landed or {}
+        self.came: list[Outcome] = []
+
+    def landed(self) -> dict[str, Outcome]:
+        return self._landed
+
+    def keep(self, outcome: Outcome) -> None:
+        self.came.append(outcome)
 
     def waves(self) -> list[WaveRecord]:
         return self.kept[: self.before]
@@ -63,6 +75,47 @@ def test_cut_off_after_any_wave(run, plain, name: str, budget: dict):
         assert generated == total - sum(o.cost.generated for w in log.kept[:cut] for o in w.outcomes)
         assert len(first.kept) == len(log.kept)
         assert events[:2] == ["start", "resume"] and events.count("wave") == len(log.kept) - cut
+
+
+def test_merged_siblings_are_counted_over_processes(lab):
+    """Four samples say two things: two of them are merged in each wave."""
+    texts = ["2 + 2 = 4.", "So 2 + 2 = 4.", "3 + 3 = 6.", "So 3 + 3 = 6."]
+
+    def run(log: Memory) -> list[int]:
+        def script(path, served):
+            return Branch(tuple(texts[served % 4].encode()), texts[served % 4], "step", confidence=0.5)
+
+        counts: list[int] = []
+        search = lab(ScriptedEngine(script)).search(
+            "tot",
+            options={"k": 4, "b": 1, "max_depth": 3},
+            merge=True,
+            on_event=lambda event: counts.append(event.data["merged"]) if event.kind == "wave" else None,
+        )
+        asyncio.run(search.run(PROBLEM, log))
+        return counts
+
+    log = Memory([])
+    whole = run(log)
+    assert whole == [2, 4, 6] and [wave.merged for wave in log.kept] == whole
+    assert run(Memory(log.kept[:1])) == whole[1:]
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_cut_off_within_a_wave_costs_only_the_orders_in_flight(run, plain, name: str):
+    """Every share of a wave's outcomes that had come back is used, of every wave; only the rest is grown again."""
+    log = Memory([])
+    whole, total, _ = run(name, log)
+    waves = list(log.kept)
+    assert {o.expansion_id for o in log.came} == {o.expansion_id for wave in waves for o in wave.outcomes}
+    for cut, wave in enumerate(waves):
+        ids = [outcome.expansion_id for outcome in wave.outcomes]
+        for back in ({*ids[:1]}, {*ids[1:]}, {*ids[::2]}, {*ids}):
+            landed = {o.expansion_id: o for o in log.came if o.expansion_id in back}
+            again, generated, _ = run(name, Memory(waves[:cut], landed=landed))
+            assert plain(again) == plain(whole) and _rest(again) == _rest(whole)
+            spared = [*landed.values(), *(o for w in waves[:cut] for o in w.outcomes)]
+            assert generated == total - sum(o.cost.generated for o in spared)
 
 
 def _rest(result):

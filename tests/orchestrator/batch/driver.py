@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from engine.simulated import SimulatedEngine
-from orchestrator import Orchestrator
+from orchestrator import JobOptions, Orchestrator
 
 
 class LoggingEngine(SimulatedEngine):
@@ -32,7 +32,7 @@ def factory(log: str) -> Callable[[], LoggingEngine]:
 
 def main(rows: str, out: str, log: str, runtime: str = "inline") -> None:
     with Orchestrator(engine=factory(log), engines=4, runtime=runtime, concurrency=4) as orchestrator:
-        orchestrator.run_batch(rows, out, "mcts", simulations=12, leaves=2)
+        orchestrator.run_batch(rows, out, "mcts", job=JobOptions(upload_s=0.2), simulations=12, leaves=2)
 
 
 if __name__ == "__main__":

@@ -67,6 +67,18 @@ def test_case_72_the_first_row_is_on_disk_before_the_second_problem_ends(write_r
     assert seen == list(range(1, 11))
 
 
+def test_the_first_result_is_on_disk_before_the_fourth_of_64_problems_starts(write_rows, read_rows, tmp_path: Path):
+    """Three in flight on four engines: a problem begins when the row of another one can be read."""
+    started: list[int] = []
+
+    def watch(event: Event) -> None:
+        if event.kind == "start":
+            started.append(len(read_rows(tmp_path / "out")))
+
+    run(write_rows(64), tmp_path / "out", "mcts", config={"concurrency": 3, "engines": 4}, on_event=watch)
+    assert len(started) == 64 and all(rows >= i - 2 for i, rows in enumerate(started))
+
+
 def test_case_69_finished_rows_are_skipped_and_half_grown_trees_go_on(write_rows, read_rows, tmp_path: Path):
     rows, out = write_rows(12), tmp_path / "out"
     whole = run(rows, tmp_path / "whole", "mcts")
@@ -108,6 +120,9 @@ def test_changed_settings_are_refused_by_key_and_speed_settings_are_not(write_ro
     with pytest.raises(UsageError, match=r"strategy\.b: there 2, here 3") as stop:
         run(rows, out, "tot", b=3, seed=1, config={"temperature": 0.5})
     assert "seed: there 0, here 1" in str(stop.value) and "temperature: there 0.8, here 0.5" in str(stop.value)
+    for key, value in (("attention", "reference"), ("device", "cpu"), ("dtype", "float32")):
+        with pytest.raises(UsageError, match=f"{key}: there 'auto', here '{value}'"):
+            run(rows, out, "tot", b=2, config={key: value})
     assert (out / "results.jsonl").read_bytes() == before
     assert run(rows, out, "tot", b=2, config={"engines": 4, "rows_per_engine": 1}).skipped == 2
 

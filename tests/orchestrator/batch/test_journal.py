@@ -23,7 +23,7 @@ def wave(i: int) -> WaveRecord:
     sample = Sample(f"step {i}\ud800\x00", (i, 2**31, 0), "eos", i, -0.3, 0.7, 2, verdict)
     cost = Cost(3, 4, 5, {"exact": 6}, 7, 8, {"decode": 0.1})
     outcomes = (Outcome(f"p/r/{i}", "p", "r", (sample,), "engine-0", cost), Outcome("p/r/9", "p", "r", error="down"))
-    return WaveRecord(outcomes, cost, 2, 1.5 * i, ("w",), SkipReport(1, {"paper": 1}, 2, 3, 4, 5))
+    return WaveRecord(outcomes, cost, 2, 1.5 * i, ("w",), SkipReport(1, {"paper": 1}, 2, 3, 4, 5, 6, True), 7)
 
 
 @pytest.fixture

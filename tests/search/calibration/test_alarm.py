@@ -84,3 +84,19 @@ def test_rates_and_levels_are_checked(values: tuple[float, float]) -> None:
         BettingAlarm(*values)
     with pytest.raises(ValueError, match="at least once"):
         BettingAlarm(0.1).observe(True, 0)
+
+
+def test_audits_of_an_earlier_time_count_as_if_they_had_been_seen_here() -> None:
+    seen, restored = BettingAlarm(0.1), BettingAlarm(0.1)
+    for loss in (True, False, False):
+        seen.observe(loss)
+    restored.restore(3, 1, False)
+    assert (restored.trials, restored.losses, restored.raised) == (3, 1, False)
+    assert restored.log_wealth == seen.log_wealth
+    restored.restore(4, 4, False)
+    assert restored.raised
+    calm = BettingAlarm(0.1)
+    calm.restore(100, 0, True)  # raised once, and calm since: it stays raised
+    assert calm.raised and calm.log_wealth < 0
+    with pytest.raises(ValueError, match="2 losses in 1 audits"):
+        calm.restore(1, 2, False)

@@ -65,6 +65,8 @@ def test_a_decisive_wave_is_not_verified(lab) -> None:
         "saved_tokens": found.skips.saved_tokens,
         "audited": 0,
         "flips": 0,
+        "trials": 0,
+        "off": False,
     }
     (told,) = [event.data for event in events if event.kind == "skip"]
     assert told["rule"] == "paper" and told["verifications"] == 3
