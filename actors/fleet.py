@@ -129,9 +129,7 @@ class Fleet:
             return False
         return True
 
-    def learn(
-        self, name: str, outcomes: Sequence[Outcome], call_s: float, fullness: float, rows: float = 0.0
-    ) -> None:
+    def learn(self, name: str, outcomes: Sequence[Outcome], call_s: float, fullness: float, rows: float = 0.0) -> None:
         """What a call taught about its engine, and about those of which nothing is known yet."""
         load = self.loads[name]
         before = bool(load.prefills), bool(load.measured)

@@ -119,9 +119,7 @@ class EngineLoad:
             self.step_s, self.row_s = typical.step_s, typical.row_s
 
     # -- rates -----------------------------------------------------------------------------------------------------
-    def learn(
-        self, outcomes: Sequence[Outcome], call_s: float = 0.0, fullness: float = 1.0, rows: float = 0.0
-    ) -> None:
+    def learn(self, outcomes: Sequence[Outcome], call_s: float = 0.0, fullness: float = 1.0, rows: float = 0.0) -> None:
         """Update rates from one call's outcomes; what took no measurable time teaches nothing.
 
         call_s: seconds until the call came back. fullness: rows that were sent, in multiples of what the engine decodes

@@ -39,14 +39,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         for row in _rows(args):
             rows.append(row)
+            if args.save:
+                _save([row])
             if not args.json:
                 print(f"{row['regime']} {row['policy']} {row['engines']}: {row['makespan_s']} s", file=sys.stderr)
     except (TraceError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     found = {"speeds": _speeds(Speeds()), "rows": rows}
-    if args.save:
-        _save(found)
     if args.json:
         print(json.dumps(found))
     else:
@@ -54,12 +54,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _save(found: Mapping[str, Any]) -> None:
+def _save(fresh: Sequence[Mapping[str, Any]]) -> None:
     """Rows of earlier parts stay unless they are measured anew."""
     path = _RESULTS / "scale.json"
     rows = {_name(row): row for row in json.loads(path.read_text())["rows"]} if path.exists() else {}
-    rows.update((_name(row), row) for row in found["rows"])
-    path.write_text(json.dumps({**found, "rows": [rows[name] for name in sorted(rows)]}, indent=1) + "\n")
+    rows.update((_name(row), dict(row)) for row in fresh)
+    found = {"speeds": _speeds(Speeds()), "rows": [rows[name] for name in sorted(rows)]}
+    path.write_text(json.dumps(found, indent=1) + "\n")
 
 
 def _name(row: Mapping[str, Any]) -> tuple[str, str, int]:
@@ -78,9 +79,8 @@ def _rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         for policy in args.policies:
             yield _of(regime, policy, args.engines, args)
     for engines in args.sizes:
-        yield _of(
-            replace(grown(REGIMES["A"], engines), name="A x engines"), "rsbcm", engines, args, seeds=args.seeds[:1]
-        )
+        regime = replace(REGIMES["A"], name="A, 2 trees an engine", trees=2 * engines)
+        yield _of(regime, "rsbcm", engines, args, seeds=args.seeds[:1])
 
 
 def _of(

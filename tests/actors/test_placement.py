@@ -24,7 +24,7 @@ STEP = 0.1
 
 
 def load(prefill_tokens=0, rows=0, rate=RATE, step=STEP, demand=0.0):
-    return Load(prefill_tokens, rows, rate, step, demand)
+    return Load(prefill_tokens, rows, rate, step, demand=demand)
 
 
 def branch(name="b", keys=("root", "leaf"), ends=(50, 90), rows=2, new_tokens=20, avoid=()):
