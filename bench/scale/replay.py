@@ -32,5 +32,6 @@ async def replay(pool: Dispatcher, requests: Sequence[Request]) -> list[float]:
 
 
 def _order(request: Request) -> Expansion:
-    sampling = Sampling(max_tokens=request.output, boundary=Boundary(delimiter=None, tokens=request.output))
+    length = len(request.output)
+    sampling = Sampling(max_tokens=length, boundary=Boundary(delimiter=None, tokens=length))
     return Expansion(request.id, request.tree, request.id, request.path, 1, sampling)

@@ -105,7 +105,8 @@ def serve_trace(requests: Sequence[Request], policy: str, hardware: Hardware, se
         await replay(pool, requests)
         return len(requests), ()
 
-    return run_virtually(_run(load, World(1), PromptCodec(1), policy, hardware, seed))
+    world = World(1, outputs={request.id: request.output for request in requests})
+    return run_virtually(_run(load, world, PromptCodec(1), policy, hardware, seed))
 
 
 async def _run(load: Load, world: World, codec: PromptCodec, policy: str, hardware: Hardware, seed: int) -> Run:

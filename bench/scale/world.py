@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from engine.base import stream_key
 from search.ports import Candidate
@@ -15,12 +15,13 @@ _EOS = 256
 @dataclass(frozen=True, slots=True)
 class World:
     """step: mean tokens of a step, each step between half and one and a half of it. A path ends after shortest to
-    longest steps, the same number in all of a tree. An order may ask for steps of an exact length.
+    longest steps, the same number in all of a tree. outputs: what the orders of a trace write, by id.
     """
 
     step: int
     shortest: int = 6
     longest: int = 10
+    outputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def samples(self, order: Expansion) -> tuple[Sample, ...]:
         """A function of the order alone."""
@@ -32,9 +33,10 @@ class World:
         return self.shortest + stream_key("depth", seed, problem_id) % span
 
     def _sample(self, order: Expansion, index: int) -> Sample:
+        if order.id in self.outputs:
+            return Sample(".", self.outputs[order.id], "step", index)
         key = stream_key(order.seed, order.problem_id, order.node_id, index)
-        length = order.sampling.boundary.tokens or self.step // 2 + key % (self.step + 1)
-        length = min(max(length, 2), order.sampling.max_tokens)
+        length = min(max(self.step // 2 + key % (self.step + 1), 2), order.sampling.max_tokens)
         last = len(order.context) >= self.depth(order.problem_id, order.seed)
         text = f"Answer: {key % 97}" if last else f"{key % 100003} is a step.\n\n"
         tokens = (key % (1 << 31), *(1,) * (length - 2), _EOS if last else 10)

@@ -12,10 +12,11 @@ from orchestrator.batch.journal import JournalContent
 from orchestrator.config import UsageError
 from orchestrator.report import drawing
 from orchestrator.report.collect import tree_of
+from orchestrator.report.requests import requests
 from orchestrator.report.trees import add_answers, nodes_of, path_of
 from search.checkers.grade import grade
 
-FORMATS = ("json", "graphml", "dot", "svg", "png", "trajectories", "trace")
+FORMATS = ("json", "graphml", "dot", "svg", "png", "trajectories", "trace", "requests")
 _PROCESSES = {1: "engines", 2: "problems"}
 _ONE: Mapping[str, Callable[[Any], str | bytes]] = {"dot": drawing.dot, "svg": drawing.svg, "png": drawing.png}
 
@@ -37,6 +38,8 @@ def export(run: Run, kind: str, problem_id: str | None = None) -> Iterator[str |
     contents = run.journals() if problem_id is None else iter([find(run, problem_id)])
     if kind == "trajectories":
         return (json.dumps(row, ensure_ascii=False) + "\n" for content in contents for row in trajectories(content))
+    if kind == "requests":
+        return iter(requests(run, contents))
     if kind == "graphml":
         return iter([drawing.graphml({content.problem.id: tree_of(content)["nodes"] for content in contents})])
     return _json(run, contents)

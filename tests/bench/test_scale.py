@@ -141,3 +141,23 @@ def test_lines_that_are_no_requests_are_named(tmp_path: Path, line: str, said: s
     path.write_text(line)
     with pytest.raises(TraceError, match=said):
         read_trace(path)
+
+
+def test_a_recorded_search_is_replayed_with_its_own_reuse(tmp_path: Path):
+    from orchestrator import Orchestrator
+    from orchestrator.batch.folder import runs_of
+    from orchestrator.report.export import export
+
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps({"id": i, "question": f"What is {i} + {i}?"}) + "\n" for i in range(3)))
+    with Orchestrator(model="simulated", runtime="inline", engines=1) as orchestrator:
+        orchestrator.run_batch(rows, tmp_path / "out", "tot", b=2, k=2)
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text("".join(map(str, export(runs_of(tmp_path / "out")[0], "requests"))))
+    requests = read_trace(trace)
+    assert any(request.parent for request in requests)
+    assert any(request.score is not None for request in requests)
+    run = serve_trace(requests, "rsbcm", Hardware(engines=1), seed=0)
+    prompts = {request.path[0] for request in requests}
+    assert len(prompts) == 3
+    assert run.prefilled == sum(len(prompt) - 1 for prompt in prompts)

@@ -1,0 +1,82 @@
+"""A run as a trace of requests, in the format of the Mooncake traces, with parents and scores."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from orchestrator.batch.events import read_events
+from orchestrator.batch.folder import Run
+from orchestrator.batch.journal import JournalContent
+from search.types import Outcome
+
+_BLOCK = 16
+
+Segment = tuple[int, int]
+"""(id, tokens) of a prompt or of one node's own tokens."""
+
+
+def requests(run: Run, contents: Iterator[JournalContent]) -> Iterator[str]:
+    """JSON a line, one for each sample that made a node: `timestamp` (ms since the job began), `input_length`,
+    `output_length`, `hash_ids` of blocks of `block_tokens` tokens; and `id`, `parent`, `score`, `segments` and
+    `output_id`, which name the path node by node. Texts are not in it.
+    """
+    began = {e["problem"]: float(e["t"]) for e in read_events(run.events, frozenset({"start"}))}
+    zero = min(began.values(), default=0.0)
+    for content in contents:
+        for row in _rows(content, began.get(content.problem.id, zero) - zero):
+            yield json.dumps(row) + "\n"
+
+
+def _rows(content: JournalContent, start_s: float) -> Iterator[dict[str, Any]]:
+    problem = content.problem.id
+    paths: dict[str, tuple[Segment, ...]] = {}
+    asked_s = start_s
+    for wave in content.waves:
+        for outcome in wave.outcomes:
+            path = paths.get(outcome.node_id)
+            if path is None:
+                paths[outcome.node_id] = path = ((_id(problem, "prompt"), _length(outcome)),)
+            length = sum(tokens for _, tokens in path)
+            for sample in outcome.samples:
+                if not sample.token_ids:
+                    continue
+                node = f"{outcome.node_id}.{sample.index}"
+                own = (_id(problem, node), len(sample.token_ids))
+                paths[node] = (*path, own)
+                yield {
+                    "timestamp": round(asked_s * 1000),
+                    "input_length": length,
+                    "output_length": own[1],
+                    "hash_ids": _blocks(path),
+                    "block_tokens": _BLOCK,
+                    "id": f"{problem}/{node}",
+                    "parent": f"{problem}/{outcome.node_id}" if len(path) > 1 else None,
+                    "score": sample.verdict.score if sample.verdict else None,
+                    "segments": [list(segment) for segment in path],
+                    "output_id": own[0],
+                }
+        asked_s = start_s + wave.seconds
+
+
+def _length(outcome: Outcome) -> int:
+    """Tokens of the path that the outcome grew from: each of its rows reused or prefilled all but the last."""
+    rows = max(len(outcome.samples), 1)
+    return (outcome.cost.prefilled + sum(outcome.cost.reused.values())) // rows + 1
+
+
+def _blocks(path: Sequence[Segment]) -> list[int]:
+    """Ids of the path's blocks: equal for paths that are equal up to a block's end."""
+    names = [(segment, i) for segment, tokens in path for i in range(tokens)]
+    ids, state = [], ""
+    for at in range(0, len(names), _BLOCK):
+        state = f"{state}{names[at : at + _BLOCK]}"
+        ids.append(_id(state))
+        state = str(ids[-1])
+    return ids
+
+
+def _id(*parts: str) -> int:
+    return int.from_bytes(blake2b("\0".join(parts).encode(), digest_size=4).digest(), "little") >> 1
