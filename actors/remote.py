@@ -233,6 +233,8 @@ def start_reward(name: str, spec: RewardSpec, num_cpus: float, num_gpus: float) 
 class _RayActor:
     """Handle of an actor that answers `ping` and `stats`."""
 
+    killable = True
+
     def __init__(self, name: str, actor: Any) -> None:
         self._name = name
         self.actor = actor

@@ -295,3 +295,22 @@ def test_branches_behind_one_prefix_decode_together_and_are_prefilled_together(e
     assert max(len(chunks) for _, chunks in steps) == 3
     assert sum(sum(chunks) for _, chunks in steps) == len(prefix) + sum(len(tail) - 1 for tail in tails)
     shared.check_integrity()
+
+
+def test_steps_are_counted_while_a_call_runs(engine):
+    """What tells a slow engine from a hung one: `actors.fleet`."""
+    seen = []
+    advance = engine.forward.model.forward
+
+    def watched(*args, **kwargs):
+        seen.append(engine.stats()["steps"])
+        return advance(*args, **kwargs)
+
+    engine.forward.model.forward = watched
+    try:
+        before = engine.stats()["steps"]
+        engine.expand([BranchRequest("r", ((3, 4, 5, 6),), (1, 2), RULE)])
+        engine.score([ScoreQuery("q", ((3, 4, 5, 6),), "Is it right?")])
+    finally:
+        del engine.forward.model.forward
+    assert seen == list(range(before + 1, before + 1 + len(seen))) and len(seen) >= 3
