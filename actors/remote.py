@@ -167,7 +167,8 @@ class _RemoteEngine(EngineActor):
 
     @ray.method(concurrency_group="ctl")
     def stats(self) -> dict[str, Any]:  # type: ignore[override]
-        where = {"node": _here(), "driver": self._driver}
+        node: str = ray.get_runtime_context().get_node_id()
+        where = {"node": _here(), "node_id": node, "driver": self._driver}
         return {**self._numbers(), **where, "incarnation": self.incarnation}
 
 
