@@ -88,6 +88,8 @@ class Dispatcher:
         """Called with every outcome of an engine, its cost complete."""
         self.keys = PathKeys(fingerprint)
         self._local = LocalView()
+        self._scored: dict[bytes, set[bytes]] = {}
+        """Keys that were scored, by their prompt's."""
         self._used_share = 0.5
         """Of the tokens that a row may generate those that rows do generate: learned."""
         self._sent: set[asyncio.Task[None]] = set()
@@ -182,14 +184,19 @@ class Dispatcher:
         items = [Scored(self.keys.of(context)[-1], score, depth) for context, score, depth in scores]
         await self.fleet.quietly(self.index.note_scores(items, self._assigner.driver))
         told = [(item.key, item.score, item.depth) for item in items]
+        for item, (context, _, _) in zip(items, scores, strict=True):
+            self._scored.setdefault(self.keys.of(context[:1])[-1], set()).add(item.key)
         await self._send([context for context, _, _ in scores], lambda engine: engine.note_scores(told))
 
     async def finish(self, problem_id: str, contexts: Sequence[Context]) -> None:
         """Free the whole tree and its place at the index."""
         await self.release(contexts)
-        for context in contexts:
-            self._local.end(self.keys.of(context[:1])[-1])
+        scored: set[bytes] = set()
+        for root in {self.keys.of(context[:1])[-1] for context in contexts}:
+            self._local.end(root)
+            scored |= self._scored.pop(root, set())
         self._assigner.end_tree(problem_id)
+        await self.fleet.quietly(self._pins.unpin(scored))
         await self.fleet.quietly(self._pins.end_tree(problem_id))
 
     async def release(self, contexts: Sequence[Context]) -> None:

@@ -17,7 +17,8 @@ _MARGIN = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """room: engines that could start now, beside those begun by `Cluster.start`. leaving: engines whose node leaves, with the seconds they have."""
+    """room: engines that could start now, beside those begun by `Cluster.start`. leaving: engines whose
+    node leaves, with the seconds they have."""
 
     room: int = 0
     leaving: Mapping[str, float] = field(default_factory=dict)

@@ -54,8 +54,8 @@ class Layout:
 
 
 class RayCluster:
-    """A connection to Ray, and the `actors.membership.Cluster` that it is. `close` ends our actors, and Ray itself if it
-    was started here."""
+    """A connection to Ray, and an `actors.membership.Cluster`. `close` ends our actors, and Ray itself if it was started
+    here."""
 
     def __init__(self) -> None:
         self._ours = False
