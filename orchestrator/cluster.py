@@ -54,8 +54,7 @@ class Layout:
 
 
 class RayCluster:
-    """A connection to Ray, and an `actors.membership.Cluster`. `close` ends our actors, and Ray itself if it was started
-    here."""
+    """A connection to Ray, and an `actors.membership.Cluster`. `close` ends our actors, and Ray if it began here."""
 
     def __init__(self) -> None:
         self._ours = False

@@ -30,7 +30,8 @@ class Config(BaseModel):
     engines: engine actors, "auto" is one per GPU or up to two CPU engines. gpus_per_engine: GPUs (or a share) each;
     None takes one where the cluster has GPUs. threads: CPU threads per engine. wait_for_resources_s: how long an
     autoscaling cluster may take to bring what is asked for. elastic: whether engines start on what is free or comes
-    while searches run, up to max_engines, None where there is room. step_*: where a step ends (see `search.types.Boundary`).
+    while searches run, up to max_engines, None where there is room.
+    step_*: where a step ends (see `search.types.Boundary`).
     kv_budget_bytes: most bytes of KV on an engine's device, None is unbounded, 0 keeps nothing between calls; eviction:
     what goes first when they are short (`engine.eviction`); host_budget_bytes: evicted KV kept in host memory, None is
     a quarter of what is free there, and nothing for CPU engines. attention: how it is computed (`engine.attention`).
