@@ -314,3 +314,14 @@ def test_steps_are_counted_while_a_call_runs(engine):
     finally:
         del engine.forward.model.forward
     assert seen == list(range(before + 1, before + 1 + len(seen))) and len(seen) >= 3
+
+
+def test_a_path_computed_in_one_piece_is_released_by_its_prompt(engine):
+    """So it is where a branch goes on at an engine that did not grow it."""
+    prompt, steps = tuple(range(3, 30)), [(40, 41, 42, 43), (40, 41, 50, 51)]
+    engine.expand([BranchRequest(f"r{i}", (prompt, step), (i,), RULE) for i, step in enumerate(steps)])
+    engine.score([ScoreQuery("q", (prompt, (60, 61, 62)), "Is it right?")])
+    root = path_keys("tiny", (prompt,))[-1]
+    assert engine.tree.find(root) is not None
+    engine.release([root])
+    assert engine.tree.num_tokens == 0
