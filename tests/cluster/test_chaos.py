@@ -63,7 +63,7 @@ class Rig:
     options: dict[str, Any]
 
     def on_loop(self, work: Any) -> Any:
-        return self.orchestrator._run(work)
+        return self.orchestrator._loop.run(work)
 
 
 def told(results: list[SolveResult]) -> list[tuple[object, ...]]:
@@ -124,7 +124,7 @@ def drains(orchestrator: Orchestrator) -> None:
     until = time.monotonic() + PATIENCE_S
     while True:
         try:
-            claims, entries = orchestrator._run(left())
+            claims, entries = orchestrator._loop.run(left())
             if not any(claims.values()) and entries <= len(pool.engines):
                 break
         except Exception as error:
