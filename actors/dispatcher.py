@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,6 +30,7 @@ from search.ports import Context, Flight, Keep, Message
 from search.types import Expansion, Outcome, Score, ScoreRequest
 
 _WEIGHT = 0.02
+_MISSED = 1 << 16
 _PATIENCE, _PATIENCE_S = 2.0, 1.0
 """A move may take so many times what prefilling takes, and so many seconds."""
 
@@ -88,6 +90,10 @@ class Dispatcher:
         """Called with every outcome of an engine, its cost complete."""
         self.keys = PathKeys(fingerprint)
         self._local = LocalView()
+        self._missed: dict[str, deque[bytes]] = {}
+        """Keys to release at engines that are down."""
+        self._scored: dict[bytes, set[bytes]] = {}
+        """Keys that were scored, by their prompt's."""
         self._used_share = 0.5
         """Of the tokens that a row may generate those that rows do generate: learned."""
         self._sent: set[asyncio.Task[None]] = set()
@@ -182,21 +188,28 @@ class Dispatcher:
         items = [Scored(self.keys.of(context)[-1], score, depth) for context, score, depth in scores]
         await self.fleet.quietly(self.index.note_scores(items, self._assigner.driver))
         told = [(item.key, item.score, item.depth) for item in items]
+        for item, (context, _, _) in zip(items, scores, strict=True):
+            self._scored.setdefault(self.keys.of(context[:1])[-1], set()).add(item.key)
         await self._send([context for context, _, _ in scores], lambda engine: engine.note_scores(told))
 
     async def finish(self, problem_id: str, contexts: Sequence[Context]) -> None:
         """Free the whole tree and its place at the index."""
         await self.release(contexts)
-        for context in contexts:
-            self._local.end(self.keys.of(context[:1])[-1])
+        scored: set[bytes] = set()
+        for root in {self.keys.of(context[:1])[-1] for context in contexts}:
+            self._local.end(root)
+            scored |= self._scored.pop(root, set())
         self._assigner.end_tree(problem_id)
+        await self.fleet.quietly(self._pins.unpin(scored))
         await self.fleet.quietly(self._pins.end_tree(problem_id))
 
     async def release(self, contexts: Sequence[Context]) -> None:
         """Free the branches on the engines that work on these trees; the calls are sent, not waited for."""
         keys = [self.keys.of(context)[-1] for context in contexts]
         self._spawn(self.fleet.quietly(self._pins.unpin(keys)))
-        await self._send(contexts, lambda engine: engine.release(keys))
+        for name in await self._send(contexts, lambda engine: engine.release(keys)):
+            missed = self._missed.setdefault(name, deque(maxlen=_MISSED))
+            missed.extend(keys)
 
     async def stats(self) -> dict[str, Mapping[str, Any]]:
         """Counters of every engine; of one that is down, its state only."""
@@ -221,6 +234,7 @@ class Dispatcher:
         if not await self.fleet.quiet(name, grace_s):
             await self.flow.abort(name)
         handle = self.fleet.remove(name)
+        self._missed.pop(name, None)
         await self._forget(name)
         return handle
 
@@ -326,16 +340,18 @@ class Dispatcher:
     # -- engines ---------------------------------------------------------------------------------------------------
     async def _send(
         self, contexts: Sequence[Context], call: Callable[[EngineHandle], Coroutine[Any, Any, None]]
-    ) -> None:
-        """Call the engines that worked on these prompts, all where that is not known, without waiting for an answer."""
+    ) -> list[str]:
+        """Call the engines that worked on these prompts, all where that is not known, without waiting for an answer.
+        Returns those that are down."""
         names: set[str] = set()
         for root in {self.keys.of(context[:1])[-1] for context in contexts}:
             used = self._local.used(root)
             names.update(self.engines if used is None else used)
-        for name in sorted(names):
-            if self.fleet.reachable(name):
-                self._spawn(self.fleet.quietly(call(self.engines[name])))
+        reachable = [name for name in sorted(names) if self.fleet.reachable(name)]
+        for name in reachable:
+            self._spawn(self.fleet.quietly(call(self.engines[name])))
         await asyncio.sleep(0)
+        return [name for name in names.intersection(self.engines) if name not in reachable]
 
     def _spawn(self, call: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(call)
@@ -351,7 +367,9 @@ class Dispatcher:
         self.on_failure(who, reason)
 
     def _joined(self, name: str) -> None:
-        """An engine can take calls."""
+        """An engine can take calls. If it only seemed to be down, it holds what was released meanwhile."""
+        if missed := self._missed.pop(name, None):
+            self._spawn(self.fleet.quietly(self.engines[name].release(list(missed))))
         self.flow.poke(name)
 
     async def _forget(self, name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from itertools import islice
 from statistics import median
@@ -15,6 +16,10 @@ from actors.rates import EngineLoad
 from search.types import Outcome
 
 _RETRY_S = 1.0
+_ASK_S = 10.0
+"""Within so many seconds an engine that works says how far it is."""
+PROGRESS = ("steps", "calls", "score_calls", "expansions", "scores", "generated", "prefilled", "scored")
+"""Counters of `Engine.stats` that grow while it works."""
 _SAMPLE = 16
 
 
@@ -45,6 +50,7 @@ class Fleet:
         self._draining: set[str] = set()
         self._idle: dict[str, asyncio.Event] = {}
         self._calls: dict[str, int] = dict.fromkeys(self.engines, 0)
+        self._downs: Counter[str] = Counter()
 
     # -- who is there ----------------------------------------------------------------------------------------------
     def is_up(self, name: str) -> bool:
@@ -140,14 +146,14 @@ class Fleet:
 
     # -- calls -----------------------------------------------------------------------------------------------------
     async def timed(self, name: str, call: Coroutine[Any, Any, Any], limit_s: float) -> Any:
-        """Await a call; an engine that is silent for longer is restarted and counts as down."""
+        """Await a call; an engine that hangs is killed and counts as down.
+
+        After each `limit_s` it must say how far it is, and that must be further than one `limit_s` before: slow is not
+        hung. Calls to an engine that cannot be killed have no limit.
+        """
         self._calls[name] += 1
         try:
-            return await asyncio.wait_for(call, limit_s)
-        except TimeoutError:
-            reason = f"no answer in {limit_s:g} s"
-            self.mark_down(name, reason, restart=True)
-            raise EngineDownError(reason) from None
+            return await (self._watched(name, call, limit_s) if self.engines[name].killable else call)
         finally:
             if name in self._calls:
                 self._calls[name] -= 1
@@ -159,6 +165,7 @@ class Fleet:
         if name in self._down or name not in self.engines:
             return
         self.on_failure(name, reason)
+        self._downs[name] += 1
         self._down[name] = asyncio.get_running_loop().create_task(self._revive(name, restart))
         self.changed.add(name)
 
@@ -174,6 +181,35 @@ class Fleet:
             task.cancel()
 
     # -- parts -----------------------------------------------------------------------------------------------------
+    async def _watched(self, name: str, call: Coroutine[Any, Any, Any], limit_s: float) -> Any:
+        """The call's result; EngineDownError once its engine hangs, or was found to be down by another call."""
+        life, progress = self._downs[name], None
+        task = asyncio.ensure_future(call)
+        try:
+            while not (await asyncio.wait({task}, timeout=limit_s))[0]:
+                before, progress = progress, await self._progress(name)
+                if task.done():
+                    break
+                if self._downs[name] != life or name not in self.engines:
+                    raise EngineDownError("it was restarted")
+                if progress is None or progress == before:
+                    reason = f"no {'answer' if progress is None else 'progress'} in {limit_s:g} s"
+                    self.mark_down(name, reason, restart=True)
+                    raise EngineDownError(reason)
+            return task.result()
+        finally:
+            task.cancel()
+
+    async def _progress(self, name: str) -> tuple[Any, ...] | None:
+        """What the engine has done so far; None if it does not say."""
+        if name not in self.engines:
+            return None
+        try:
+            counts = await asyncio.wait_for(self.engines[name].stats(), _ASK_S)
+        except (EngineDownError, EngineFailedError, TimeoutError):
+            return None
+        return tuple(counts.get(key, 0) for key in PROGRESS)
+
     async def _revive(self, name: str, restart: bool) -> None:
         try:
             if restart:

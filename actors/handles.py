@@ -43,6 +43,11 @@ class EngineHandle(Protocol):
         """Whether calls share a batch; else they are served one by one, and orders are gathered for the next."""
         ...
 
+    @property
+    def killable(self) -> bool:
+        """Whether `restart` ends what runs there; an engine in this process goes on whatever happens to its handle."""
+        ...
+
     async def expand(self, orders: Sequence[Expansion], token: str) -> list[Outcome]: ...
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[Score]: ...
@@ -62,7 +67,7 @@ class EngineHandle(Protocol):
         ...
 
     async def restart(self) -> None:
-        """Kill an engine that hangs; it comes back by itself."""
+        """Kill an engine that hangs; it comes back by itself. EngineFailedError where it is not `killable`."""
         ...
 
     async def stats(self) -> dict[str, Any]: ...
@@ -92,6 +97,8 @@ class IndexHandle(Protocol):
 
 class InlineEngine:
     """An engine in this process, built at first use."""
+
+    killable = False
 
     def __init__(self, name: str, build: Callable[[], Engine], index: RSBCM | None = None) -> None:
         self._name = name
@@ -146,7 +153,7 @@ class InlineEngine:
         return self._guard(lambda: self.actor.ping())
 
     async def restart(self) -> None:
-        self._actor = None
+        raise EngineFailedError("an engine in this process cannot be killed")
 
     async def stats(self) -> dict[str, Any]:
         return self._guard(lambda: self.actor.stats())

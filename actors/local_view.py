@@ -16,6 +16,7 @@ class LocalView:
     def __init__(self) -> None:
         self._grown_on: OrderedDict[bytes, str] = OrderedDict()
         self._used: OrderedDict[bytes, set[str]] = OrderedDict()
+        self._before: dict[bytes, set[str]] = {}
 
     def note(self, engine: str, keys: Iterable[bytes]) -> None:
         """`engine` holds the prefixes with these keys."""
@@ -43,19 +44,26 @@ class LocalView:
         used.add(engine)
         self._used.move_to_end(root)
         while len(self._used) > _REMEMBERED:
-            self._used.popitem(last=False)
+            self._before.pop(self._used.popitem(last=False)[0], None)
 
     def used(self, root: bytes) -> Collection[str] | None:
-        """Engines that worked on paths with this prompt; None if it is not known."""
-        return self._used.get(root)
+        """Engines that worked on paths with this prompt; None if it is not known.
+
+        Also those that were forgotten since: one that only seemed to be down still holds what it held.
+        """
+        used = self._used.get(root)
+        return None if used is None else used | self._before.get(root, set())
 
     def end(self, root: bytes) -> None:
         """Nobody works on this prompt any more."""
         self._used.pop(root, None)
+        self._before.pop(root, None)
 
     def forget(self, actor: str) -> None:
         """The engine restarts with nothing, or left."""
         for key in [key for key, engine in self._grown_on.items() if engine == actor]:
             del self._grown_on[key]
-        for used in self._used.values():
-            used.discard(actor)
+        for root, used in self._used.items():
+            if actor in used:
+                used.remove(actor)
+                self._before.setdefault(root, set()).add(actor)

@@ -17,7 +17,8 @@ _MARGIN = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """room: further engines that could start now. leaving: engines whose node leaves, with the seconds they have."""
+    """room: engines that could start now, beside those begun by `Cluster.start`. leaving: engines whose
+    node leaves, with the seconds they have."""
 
     room: int = 0
     leaving: Mapping[str, float] = field(default_factory=dict)
@@ -45,7 +46,6 @@ class Membership:
         self._cluster = cluster
         self._next = first
         self._look_s = look_s
-        self._starting = 0
         self._leaving: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -66,8 +66,7 @@ class Membership:
             if name in self._pool.engines and name not in self._leaving:
                 self._leaving.add(name)
                 self._begin(self._leave(name, left_s))
-        for _ in range(sight.room - self._starting):
-            self._starting += 1
+        for _ in range(sight.room):
             self._begin(self._join(f"engine-{self._next}"))
             self._next += 1
 
@@ -81,8 +80,6 @@ class Membership:
         except (EngineDownError, EngineFailedError, TimeoutError) as error:
             self._pool.on_failure(name, f"did not join: {error}")
             self._cluster.end(handle)
-        finally:
-            self._starting -= 1
 
     async def _leave(self, name: str, left_s: float) -> None:
         """Let the engine finish what it can in most of the time it has."""

@@ -167,7 +167,8 @@ class _RemoteEngine(EngineActor):
 
     @ray.method(concurrency_group="ctl")
     def stats(self) -> dict[str, Any]:  # type: ignore[override]
-        where = {"node": _here(), "driver": self._driver}
+        node: str = ray.get_runtime_context().get_node_id()
+        where = {"node": _here(), "node_id": node, "driver": self._driver}
         return {**self._numbers(), **where, "incarnation": self.incarnation}
 
 
@@ -232,6 +233,8 @@ def start_reward(name: str, spec: RewardSpec, num_cpus: float, num_gpus: float) 
 
 class _RayActor:
     """Handle of an actor that answers `ping` and `stats`."""
+
+    killable = True
 
     def __init__(self, name: str, actor: Any) -> None:
         self._name = name

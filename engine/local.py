@@ -251,8 +251,8 @@ class LocalEngine:
 
     def stats(self) -> dict[str, Any]:
         asks = self._scheduler.asks
-        queues = self._scheduler.lengths()
-        return {**self.counts, **queues, **self.tree.memory(), **self.settings, **(asks.stats() if asks else {})}
+        under_way = {**self._scheduler.lengths(), "steps": self.forward.steps}
+        return {**self.counts, **under_way, **self.tree.memory(), **self.settings, **(asks.stats() if asks else {})}
 
     @property
     def settings(self) -> dict[str, str]:

@@ -27,14 +27,18 @@ class Packed:
     wanted: list[int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Forward:
-    """A model with where it runs. least_rows: rows a product must have for its bits not to depend on their number."""
+    """A model with where it runs. least_rows: rows a product must have for its bits not to depend on their number.
+
+    steps: batches packed so far, one for each run.
+    """
 
     model: Any
     device: torch.device
     least_rows: int
     attention: Attention
+    steps: int = 0
 
     @torch.inference_mode()
     def __call__(self, feeds: Sequence[Feed]) -> Tensor:
@@ -47,6 +51,7 @@ class Forward:
 
     def pack(self, feeds: Sequence[Feed]) -> Packed:
         """Tokens of all rows side by side, at least `least_rows` of them."""
+        self.steps += 1
         flat: list[int] = []
         wanted: list[int] = []
         for _, tokens, logits in feeds:

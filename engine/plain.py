@@ -113,6 +113,7 @@ class PlainEngine:
     @torch.inference_mode()
     def _last(self, rows: Sequence[Sequence[int]]) -> Tensor:
         """Logits [R, V] at the end of equally long sequences."""
+        self.counts["steps"] += 1
         tokens = torch.tensor([list(row) for row in rows], device=self.device)
         logits: Tensor = self.model(input_ids=tokens, use_cache=False).logits
         return logits[:, -1]

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import os
 import socket
 import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray.autoscaler.sdk import request_resources
+from ray.exceptions import RayError
 
+from actors.handles import EngineHandle
+from actors.membership import Sight
 from actors.remote import (
     RayEngine,
     RayIndex,
@@ -28,11 +35,13 @@ from actors.remote import (
 from actors.reward import RewardSpec
 from actors.spec import EngineSpec
 from orchestrator.config import Config, UsageError
+from orchestrator.elastic import Whereabouts, room
 from orchestrator.resources import gpus_needed, require_local_gpus, too_few_gpus
 
 logger = logging.getLogger(__name__)
 _LOCAL_OBJECT_STORE = 128 << 20
 _CONNECT_S = 5.0
+_WHERE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,29 +54,38 @@ class Layout:
 
 
 class RayCluster:
-    """A connection to Ray. `close` ends our actors, and Ray itself if it was started here."""
+    """A connection to Ray, and an `actors.membership.Cluster`. `close` ends our actors, and Ray if it began here."""
 
     def __init__(self) -> None:
         self._ours = False
         self._index: RayIndex | None = None
         self._engines: list[RayEngine] = []
+        self._whereabouts = Whereabouts()
+        self._begin: Callable[[str], RayEngine] | None = None
+        self._each: dict[str, float] = {}
+        self._most: int | None = None
         self._rewards: list[RayReward] = []
         self.metrics = RayMetrics()
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
-    def start(self, config: Config, spec: EngineSpec) -> tuple[list[RayEngine], RayIndex, Layout]:
+    def open(self, config: Config, spec: EngineSpec) -> tuple[list[RayEngine], RayIndex, Layout]:
         """Start the index and the engines. UsageError if the cluster cannot give what is asked for."""
         if not ray.is_initialized():
             self._connect(config)
         layout = self._layout(config)
         self.metrics.keep()
-        self._index = start_index()
-        self._engines = [
-            start_engine(f"engine-{i}", spec, self._index, layout.cpus_each, layout.gpus_each, _direct(config))
-            for i in range(layout.engines)
-        ]
-        return self._engines, self._index, layout
+        self._index, self._most = start_index(), config.max_engines
+        self._each = {"CPU": layout.cpus_each, "GPU": layout.gpus_each}
+        self._begin = partial(
+            start_engine,
+            spec=spec,
+            index=self._index,
+            num_cpus=layout.cpus_each,
+            num_gpus=layout.gpus_each,
+            direct=_direct(config),
+        )
+        return [self.start(f"engine-{i}") for i in range(layout.engines)], self._index, layout
 
     @staticmethod
     def transport(config: Config) -> RayTransport:
@@ -93,6 +111,41 @@ class RayCluster:
         if self._ours:
             ray.shutdown()
 
+    # -- `actors.membership.Cluster` -------------------------------------------------------------------------------
+    async def look(self) -> Sight:
+        """What Ray tells everybody: the nodes that live, and resources that are free. That a node is being drained it
+        tells its own parts only (`ray._private`), so engines leave when their node is gone and Ray found no other place
+        for them in `elastic.LOST_S`; until then they count as down, and searches go on without them."""
+        try:
+            return await asyncio.to_thread(self._look)
+        except (RayError, RuntimeError, OSError) as error:
+            logger.warning("the cluster cannot be looked at: %s", error)
+            return Sight()
+
+    def start(self, name: str) -> RayEngine:
+        if self._begin is None:
+            raise RuntimeError("open the cluster first")
+        engine = self._begin(name)
+        self._engines.append(engine)
+        return engine
+
+    def end(self, handle: EngineHandle) -> None:
+        gone = [engine for engine in self._engines if engine is handle]
+        self._engines = [engine for engine in self._engines if engine is not handle]
+        for engine in gone:
+            engine.kill()
+
+    def _look(self) -> Sight:
+        nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+        alive = {node["NodeID"]: node["Resources"] for node in nodes if node["Alive"]}
+        engines = {engine.name: engine for engine in self._engines}
+        for name, node in _nodes_of([engines[name] for name in self._whereabouts.unsure(engines, alive)]).items():
+            self._whereabouts.note(name, node)
+        free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
+        places = room(self._each, list(alive.values()), free, len(engines), self._most)
+        return Sight(places, dict.fromkeys(self._whereabouts.lost(engines, alive), 0.0))
+
+    # -- parts -----------------------------------------------------------------------------------------------------
     def _connect(self, config: Config) -> None:
         """Attach to a running cluster, else start Ray here, but not for GPUs that this machine lacks."""
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
@@ -142,6 +195,17 @@ class RayCluster:
 def _direct(config: Config) -> bool:
     """Whether KV goes past the object store."""
     return config.kv_transfer == "nixl"
+
+
+def _nodes_of(engines: Sequence[RayEngine]) -> dict[str, str]:
+    """Ids of the nodes of those engines that say so at once."""
+    asked = {engine.actor.stats.remote(): engine.name for engine in engines}
+    done = ray.wait(list(asked), num_returns=len(asked), timeout=_WHERE_S)[0] if asked else []
+    found: dict[str, str] = {}
+    for ref in done:
+        with suppress(RayError):
+            found[asked[ref]] = ray.get(ref)["node_id"]
+    return found
 
 
 def _auto(gpus: float, each: float, shares: list[float], cpus: float) -> int:

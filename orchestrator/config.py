@@ -29,7 +29,9 @@ class Config(BaseModel):
 
     engines: engine actors, "auto" is one per GPU or up to two CPU engines. gpus_per_engine: GPUs (or a share) each;
     None takes one where the cluster has GPUs. threads: CPU threads per engine. wait_for_resources_s: how long an
-    autoscaling cluster may take to bring what is asked for. step_*: where a step ends (see `search.types.Boundary`).
+    autoscaling cluster may take to bring what is asked for. elastic: whether engines start on what is free or comes
+    while searches run, up to max_engines, None where there is room.
+    step_*: where a step ends (see `search.types.Boundary`).
     kv_budget_bytes: most bytes of KV on an engine's device, None is unbounded, 0 keeps nothing between calls; eviction:
     what goes first when they are short (`engine.eviction`); host_budget_bytes: evicted KV kept in host memory, None is
     a quarter of what is free there, and nothing for CPU engines. attention: how it is computed (`engine.attention`).
@@ -62,6 +64,8 @@ class Config(BaseModel):
     threads: int = Field(1, ge=1)
     gpus_per_engine: float | None = Field(None, ge=0)
     wait_for_resources_s: float = Field(0.0, ge=0)
+    elastic: bool = False
+    max_engines: int | None = Field(None, ge=1)
     kv_budget_bytes: int | None = Field(None, ge=0)
     host_budget_bytes: int | None = Field(None, ge=0)
     eviction: Literal["lru", "omega", "value"] = "lru"
@@ -149,6 +153,7 @@ class Config(BaseModel):
             raise UsageError(
                 f"config exit_threshold={config.exit_threshold} goes with a layer_exit; choices: paper, margin"
             )
+        _check_elastic(config)
         _check_reward(config)
         return config
 
@@ -222,6 +227,16 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(values, Mapping):
         raise UsageError(f"config file {str(path)!r} must hold keys and values, not a {type(values).__name__}")
     return {str(key): value for key, value in values.items()}
+
+
+def _check_elastic(config: Config) -> None:
+    """UsageError for engines that are to join where none can, or more from the start than there may ever be."""
+    if config.elastic and config.runtime == "inline":
+        raise UsageError("config elastic=True goes with runtime='ray': engines join on Ray's nodes")
+    if config.max_engines is not None and not config.elastic:
+        raise UsageError(f"config max_engines={config.max_engines} goes with elastic=True; without it engines is all")
+    if config.max_engines is not None and isinstance(config.engines, int) and config.engines > config.max_engines:
+        raise UsageError(f"config engines={config.engines} is more than max_engines={config.max_engines}")
 
 
 def _check_reward(config: Config) -> None:

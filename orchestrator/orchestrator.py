@@ -279,7 +279,13 @@ class Orchestrator:
         with self._starting:
             if self._pool is None:
                 self._pool, self._close_pool = start_pool(
-                    self.config, self.spec, self._codec, self._note_failure, self._reward, self.meter
+                    self.config,
+                    self.spec,
+                    self._codec,
+                    self._note_failure,
+                    self._reward,
+                    self.meter,
+                    self._loop.submit,
                 )
             return self._pool
 

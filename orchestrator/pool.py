@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from actors.dispatcher import Dispatcher, PoolOptions
 from actors.handles import EngineHandle, IndexHandle, InlineEngine, InlineIndex
+from actors.membership import Cluster, Membership
 from actors.metering import DriverMeter
 from actors.reward import InlineReward
 from actors.reward_verifier import RewardVerifier
@@ -28,13 +30,16 @@ def start_pool(
     on_failure: OnFailure | None = None,
     reward: RewardVerifier | None = None,
     meter: DriverMeter | None = None,
+    beside: Callable[[Coroutine[Any, Any, None]], object] | None = None,
 ) -> tuple[Dispatcher, Callable[[], None]]:
     """The pool and what closes it. reward: a verifier whose models are started with the engines. meter: told of
-    outcomes and failures; its metrics go to Ray where there is one."""
+    outcomes and failures; its metrics go to Ray where there is one. beside: runs a coroutine for as long as there are
+    searches, with `elastic`: without it the engines stay those of the start."""
     engines: list[EngineHandle]
     index: IndexHandle
     transport: Transport
     meter = meter or DriverMeter()
+    grows: Cluster | None = None
     if config.runtime == "inline":
         engines, index = _inline(config, spec)
         transport = InlineTransport()
@@ -46,7 +51,7 @@ def start_pool(
 
         cluster = RayCluster()
         try:
-            remote, index, layout = cluster.start(config, spec)
+            remote, index, layout = cluster.open(config, spec)
             if reward is not None:
                 reward.connect(cluster.start_rewards(config, reward.spec, layout))
         except BaseException:
@@ -55,6 +60,7 @@ def start_pool(
         engines, gpus, close = list(remote), layout.gpus_each > 0, cluster.close
         transport = cluster.transport(config)
         meter.send_to(cluster.metrics)
+        grows = cluster if config.elastic else None
     options = PoolOptions(
         attempts=config.attempts,
         rows_per_engine=config.rows_per_engine or (16 if gpus else 2),
@@ -67,6 +73,8 @@ def start_pool(
     mover = _mover(config, spec, transport)
     pool = Dispatcher(engines, index, codec, spec.fingerprint, spec.capabilities, options, told, mover=mover)
     pool.on_outcome = meter.outcome
+    if grows is not None and beside is not None:
+        beside(Membership(pool, grows, first=len(engines)).watch())
     return pool, close
 
 

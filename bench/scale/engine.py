@@ -62,6 +62,8 @@ class VirtualTransport:
 class VirtualEngine:
     """`actors.handles.EngineHandle`. tree: builds its empty KV tree. computed: by the whole cluster."""
 
+    killable = True
+
     def __init__(
         self, name: str, speeds: Speeds, world: World, index: RSBCM, tree: Callable[[], KVTree], computed: Computed
     ) -> None:

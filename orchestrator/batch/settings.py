@@ -32,6 +32,8 @@ _FREE = frozenset(
         "threads",
         "gpus_per_engine",
         "wait_for_resources_s",
+        "elastic",
+        "max_engines",
         "kv_budget_bytes",
         "host_budget_bytes",
         "eviction",

@@ -20,6 +20,8 @@ class Shaky(InlineEngine):
     Down until `ready` has been asked `slow` times; `poison`: text in a prompt that raises every time.
     """
 
+    killable = True
+
     def __init__(self, name, build, index=None, faults=(), slow=0, poison=None):
         super().__init__(name, build, index)
         self.faults = list(faults)
@@ -56,7 +58,7 @@ class Shaky(InlineEngine):
 
     async def restart(self):
         self.restarts += 1
-        await super().restart()
+        self._actor = None
 
 
 class DeafIndex(InlineIndex):

@@ -7,13 +7,14 @@ import pytest
 
 from actors.dispatcher import PoolOptions
 from actors.fleet import Fleet
-from actors.handles import EngineDownError
+from actors.handles import EngineDownError, EngineFailedError, InlineEngine
 from actors.local_view import LocalView
 from actors.placement import Branch
 from actors.rsbcm import RSBCM
 from engine.simulated import SimulatedEngine
 from search.types import Expansion, Sampling
 from tests.actors.shaky import DOWN, IMPATIENT, DeafIndex, Shaky, orders, pool_of, request, shaky, texts, undisturbed
+from tests.actors.virtual import run
 
 
 def test_the_only_engine_is_waited_for():
@@ -79,7 +80,7 @@ def test_a_hung_engine_is_restarted_once_and_its_orders_done_elsewhere():
         assert texts(both[0]) == expected
         assert all(outcome.error is None for found in both for outcome in found)
         assert a.restarts == 1
-        assert failures == [("a", "no answer in 1 s")]
+        assert failures == [("a", "no progress in 1 s")]
         await asyncio.sleep(0)
         assert pool.fleet.up() == ["a", "b"]
 
@@ -104,7 +105,7 @@ def test_an_engine_is_not_up_again_before_it_was_killed():
             steps.append("forget")
 
         fleet = Fleet([Watched("a", SimulatedEngine)], lambda *_: None, on_down)
-        with pytest.raises(EngineDownError, match="no answer"):
+        with pytest.raises(EngineDownError, match="no progress"):
             await fleet.timed("a", asyncio.sleep(600), 0.01)
         assert fleet.up() == []
         assert await fleet.some_up(30.0)
@@ -170,3 +171,111 @@ def test_the_local_view_forgets_the_dead_and_the_old(monkeypatch):
     monkeypatch.setattr("actors.local_view._REMEMBERED", 2)
     view.note("a", [b"z", b"w"])
     assert view.held("a", branch) == 0
+
+
+# -- slow, silent or hung ------------------------------------------------------------------------------------------
+class Working:
+    """A call takes `call_s` and a step every `step_s`; `stats` answers after `answer_s`."""
+
+    killable = True
+
+    def __init__(self, clock, call_s, step_s=1.0, answer_s=0.0):
+        self.name, self.clock, self.call_s, self.step_s, self.answer_s = "a", clock, call_s, step_s, answer_s
+        self.killed = []
+        self.under_way = None
+
+    async def work(self):
+        self.under_way = asyncio.ensure_future(asyncio.sleep(self.call_s))
+        try:
+            await self.under_way
+        except asyncio.CancelledError:
+            if asyncio.current_task().cancelling():
+                raise
+            raise EngineDownError("killed") from None
+        return self.clock()
+
+    async def stats(self):
+        await asyncio.sleep(self.answer_s)
+        return {"steps": self.clock() // self.step_s, "waiting": 1}
+
+    async def restart(self):
+        self.killed.append(self.clock())
+        self.call_s, self.answer_s = 1.0, 0.0
+        self.under_way.cancel()
+
+    async def ready(self):
+        return 1
+
+
+def called(limit_s=10.0, calls=1, killable=True, **engine):
+    """(what each call gave or why not, when the engine was killed, what the fleet said)"""
+
+    async def main(clock):
+        async def on_down(name):
+            await asyncio.sleep(0)
+
+        failures = []
+        one = Working(clock, **engine)
+        one.killable = killable
+        fleet = Fleet([one], lambda *failure: failures.append(failure), on_down, clock=clock)
+        work = [fleet.timed("a", one.work(), limit_s) for _ in range(calls)]
+        found = await asyncio.gather(*work, return_exceptions=True)
+        await asyncio.sleep(30)
+        assert fleet.up() == ["a"]
+        return found, one.killed, failures
+
+    return run(main)
+
+
+def test_a_slow_engine_that_makes_progress_is_not_killed():
+    assert called(call_s=1000.0, step_s=9.0) == ([1000.0], [], [])
+
+
+def test_an_engine_that_answers_but_does_nothing_is_killed_after_two_limits():
+    (error,), killed, failures = called(call_s=1e6, step_s=1e6)
+    assert isinstance(error, EngineDownError) and killed == [20.0]
+    assert failures == [("a", "no progress in 10 s")]
+
+
+def test_a_silent_engine_is_killed_after_one_limit_and_the_question():
+    (error,), killed, failures = called(call_s=1e6, answer_s=1e6)
+    assert isinstance(error, EngineDownError) and killed == [20.0]
+    assert failures == [("a", "no answer in 10 s")]
+
+
+def test_a_call_that_ends_while_the_engine_is_asked_counts():
+    assert called(call_s=12.0, answer_s=1e6) == ([12.0], [], [])
+
+
+def test_one_hang_is_one_kill_whatever_number_of_calls_wait():
+    errors, killed, failures = called(call_s=1e6, step_s=1e6, calls=3)
+    assert [type(error) for error in errors] == [EngineDownError] * 3
+    assert len(killed) == len(failures) == 1
+
+
+def test_an_engine_that_cannot_be_killed_has_no_limit():
+    assert called(call_s=1e6, step_s=1e7, killable=False) == ([1e6], [], [])
+
+
+def test_an_engine_in_this_process_is_never_built_twice():
+    """A second one beside calls still running would take its memory again."""
+    built = []
+
+    class Slow(SimulatedEngine):
+        def expand(self, requests):
+            time.sleep(0.4)
+            return super().expand(requests)
+
+    def build():
+        built.append(1)
+        return Slow()
+
+    async def main():
+        pool = pool_of(InlineEngine("a", build))
+        found = await pool.expand(orders(2))
+        with pytest.raises(EngineFailedError, match="cannot be killed"):
+            await pool.engines["a"].restart()
+        return found
+
+    assert all(outcome.error is None for outcome in asyncio.run(main()))
+    assert built == [1]

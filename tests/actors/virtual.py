@@ -65,6 +65,8 @@ class VirtualEngine:
     speed: this engine's in multiples of `latency`'s. delays: extra seconds of the next calls. hang: calls never return.
     """
 
+    killable = True
+
     def __init__(self, name, rsbcm, clock, latency, *, step=8, speed=1.0, concurrent=False, delays=(), **options):
         self.name, self.concurrent, self.clock = name, concurrent, clock
         self.speed, self.delays, self.hang, self.dead = speed, list(delays), False, False

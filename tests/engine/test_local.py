@@ -295,3 +295,33 @@ def test_branches_behind_one_prefix_decode_together_and_are_prefilled_together(e
     assert max(len(chunks) for _, chunks in steps) == 3
     assert sum(sum(chunks) for _, chunks in steps) == len(prefix) + sum(len(tail) - 1 for tail in tails)
     shared.check_integrity()
+
+
+def test_steps_are_counted_while_a_call_runs(engine):
+    """What tells a slow engine from a hung one: `actors.fleet`."""
+    seen = []
+    advance = engine.forward.model.forward
+
+    def watched(*args, **kwargs):
+        seen.append(engine.stats()["steps"])
+        return advance(*args, **kwargs)
+
+    engine.forward.model.forward = watched
+    try:
+        before = engine.stats()["steps"]
+        engine.expand([BranchRequest("r", ((3, 4, 5, 6),), (1, 2), RULE)])
+        engine.score([ScoreQuery("q", ((3, 4, 5, 6),), "Is it right?")])
+    finally:
+        del engine.forward.model.forward
+    assert seen == list(range(before + 1, before + 1 + len(seen))) and len(seen) >= 3
+
+
+def test_a_path_computed_in_one_piece_is_released_by_its_prompt(engine):
+    """So it is where a branch goes on at an engine that did not grow it."""
+    prompt, steps = tuple(range(3, 30)), [(40, 41, 42, 43), (40, 41, 50, 51)]
+    engine.expand([BranchRequest(f"r{i}", (prompt, step), (i,), RULE) for i, step in enumerate(steps)])
+    engine.score([ScoreQuery("q", (prompt, (60, 61, 62)), "Is it right?")])
+    root = path_keys("tiny", (prompt,))[-1]
+    assert engine.tree.find(root) is not None
+    engine.release([root])
+    assert engine.tree.num_tokens == 0

@@ -1,0 +1,41 @@
+"""A cluster that grows while problems are solved, on real Ray: a new node's engine works, a lost one costs time."""
+
+import threading
+
+import pytest
+
+pytest.importorskip("ray")
+pytestmark = pytest.mark.cluster
+
+from ray.cluster_utils import Cluster
+
+from orchestrator import Orchestrator
+from tests.cluster.test_chaos import PATIENCE_S, PROBLEMS, SEARCH, STORE, Trigger, drains, nodes, options_for, told
+
+__all__ = ["nodes"]
+
+
+def test_an_elastic_pool_takes_the_nodes_that_come(nodes: Cluster) -> None:
+    options = options_for("simulated", None)
+    with Orchestrator(**options, runtime="inline", engines=1) as inline:
+        expected = told(inline.solve_many(PROBLEMS, "tot", **SEARCH))
+    with Orchestrator(**options, engines=1, elastic=True, max_engines=2) as orchestrator:
+        orchestrator.start()
+        under_way, found = threading.Event(), []
+        trigger = Trigger(under_way.set, after_nodes=4)
+
+        def search() -> None:
+            while len(found) < 30 and not orchestrator.stats().get("engine-1", {}).get("expansions"):
+                found.append(told(orchestrator.solve_many(PROBLEMS, "tot", on_event=trigger, **SEARCH)))
+
+        searching = threading.Thread(target=search)
+        searching.start()
+        assert under_way.wait(PATIENCE_S)
+        nodes.add_node(num_cpus=2, object_store_memory=STORE)
+        searching.join()
+        assert found == [expected] * len(found)
+        assert orchestrator.stats()["engine-1"]["expansions"] > 0
+        drains(orchestrator)
+        assert list(orchestrator.pool.engines) == ["engine-0", "engine-1"]
+        nodes.remove_node(nodes.worker_nodes.copy().pop())
+        assert told(orchestrator.solve_many(PROBLEMS, "tot", **SEARCH)) == expected
