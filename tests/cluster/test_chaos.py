@@ -137,7 +137,7 @@ def drains(orchestrator: Orchestrator) -> None:
         ray.get(pool.index.actor.check_integrity.remote(), timeout=PATIENCE_S)
 
 
-def test_an_engine_is_killed(rig: Rig) -> None:
+def test_case_68_an_engine_is_killed(rig: Rig) -> None:
     before = rig.orchestrator.start()
     survives(rig, later(lambda: os.kill(before["engine-1"], signal.SIGKILL)))
     after = rig.orchestrator.start()
@@ -276,6 +276,7 @@ def test_events_are_dropped_doubled_and_late(rig: Rig, monkeypatch: pytest.Monke
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("rig", ["simulated"], indirect=True)
 @pytest.mark.parametrize("seed", range(3))
 def test_rounds_of_random_trouble_lose_no_expansion(rig: Rig, seed: int) -> None:
     """Each round one trouble after the other, while three problems are solved."""

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import threading
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ pytestmark = pytest.mark.cluster
 
 from orchestrator import Orchestrator, SolveResult, UsageError
 from search.strategies import registry
-from search.types import Event, Problem
+from search.types import Problem
 from tests.tiny import save_tiny_llama
 
 SLOW = {"step_s": 0.002, "per_call_s": 0.15, "realtime": True}
@@ -49,41 +48,6 @@ def test_case_74_real_engine_gives_one_tree_on_one_two_engines_and_inline(cluste
     assert set().union(*(engines_used(r) for r in runs[1].values())) == {"engine-0", "engine-1"}
 
 
-class Killer:
-    """Kills one engine's process in the middle of a call, once the search has grown some nodes."""
-
-    def __init__(self, pid: int, after_nodes: int) -> None:
-        self.pid, self.left, self.done = pid, after_nodes, False
-
-    def __call__(self, event: Event) -> None:
-        self.left -= event.kind == "node"
-        if self.left <= 0 and not self.done:
-            self.done = True
-            threading.Timer(0.05, os.kill, (self.pid, signal.SIGKILL)).start()
-
-
-@pytest.mark.parametrize("model", ["simulated", "tiny"])
-def test_case_68_killing_an_engine_changes_neither_answer_nor_tree(cluster, tiny, model):
-    options = {"engines": 2, "call_timeout_s": 60.0, **CPU}
-    if model == "tiny":
-        options |= {"model": tiny, "dtype": "float32", "device": "cpu", "max_step_tokens": 24, "step_tokens": 12}
-    else:
-        options |= {"model": "simulated", "simulated": {**SLOW, "depth": 6}}
-    search = {"seed": 2, "b": 3, "k": 4, "max_depth": 6}
-    with Orchestrator(**options) as orchestrator:
-        undisturbed = orchestrator.solve("What is 17 + 25?", "tot", **search)
-    with Orchestrator(**options) as orchestrator:
-        pids = orchestrator.start()
-        killer = Killer(pids["engine-1"], after_nodes=6)
-        disturbed = orchestrator.solve("What is 17 + 25?", "tot", on_event=killer, **search)
-        again = orchestrator.start()
-    assert killer.done
-    assert again["engine-0"] == pids["engine-0"]
-    assert again["engine-1"] != pids["engine-1"]
-    assert facts(disturbed) == facts(undisturbed)
-    assert disturbed.error is None
-
-
 def test_a_killed_engine_comes_back_and_works_again(cluster):
     with Orchestrator(model="simulated", simulated=SLOW, engines=2, **CPU) as orchestrator:
         pids = orchestrator.start()
@@ -92,25 +56,6 @@ def test_a_killed_engine_comes_back_and_works_again(cluster):
         again = orchestrator.start()
     assert again["engine-0"] != pids["engine-0"]
     assert all(result.error is None for result in results)
-
-
-def test_losing_the_index_costs_time_not_answers(cluster):
-    options = {"model": "simulated", "simulated": SLOW, "engines": 2, **CPU}
-    with Orchestrator(**options) as orchestrator:
-        undisturbed = orchestrator.solve("What is 6 * 9?", "mcts", seed=4)
-    with Orchestrator(**options) as orchestrator:
-        orchestrator.start()
-        once = threading.Event()
-
-        def kill(event: Event) -> None:
-            if event.kind == "wave" and not once.is_set():
-                once.set()
-                ray = pytest.importorskip("ray")
-                ray.kill(orchestrator.pool.index.actor, no_restart=False)
-
-        disturbed = orchestrator.solve("What is 6 * 9?", "mcts", seed=4, on_event=kill)
-    assert once.is_set()
-    assert facts(disturbed) == facts(undisturbed)
 
 
 def test_predicted_and_actual_hits_are_recorded_and_agree(cluster):
