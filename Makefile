@@ -51,7 +51,7 @@ light: $(LIGHT) ## the tests of search/ where neither torch nor Ray is installed
 
 $(LIGHT): Makefile
 	test -x .venv-light/bin/python || $(PYTHON) -m venv .venv-light
-	.venv-light/bin/python $(PIP_INSTALL) pytest hypothesis networkx msgpack math-verify 'pydantic>=2'
+	.venv-light/bin/python $(PIP_INSTALL) pytest hypothesis networkx msgpack numpy math-verify 'pydantic>=2'
 	@touch $@
 
 clean: ## remove both environments and all caches
