@@ -113,7 +113,9 @@ class Dispatcher:
         self.flow.on_moved = lambda tree, placed: self.on_placed(tree, [placed])
         self.mover = mover or Mover(None, 1.0)
         self.flow.fetch = self._fetch
-        self.flow.held = lambda engine, order: self._local.held(engine, order.branch)
+        self.flow.held = lambda engine, order: max(
+            self._local.held(engine, order.branch), self.flow.coming(engine, order.branch)
+        )
         self.flow.on_over = self._worked
         self._scoring = Scoring(
             self.fleet,
@@ -206,6 +208,7 @@ class Dispatcher:
     async def release(self, contexts: Sequence[Context]) -> None:
         """Free the branches on the engines that work on these trees; the calls are sent, not waited for."""
         keys = [self.keys.of(context)[-1] for context in contexts]
+        self._local.release(keys)
         self._spawn(self.fleet.quietly(self._pins.unpin(keys)))
         for name in await self._send(contexts, lambda engine: engine.release(keys)):
             missed = self._missed.setdefault(name, deque(maxlen=_MISSED))

@@ -13,7 +13,7 @@ from actors.engine_actor import request_id
 from actors.fleet import Fleet
 from actors.handles import EngineDownError, EngineFailedError
 from actors.orders import Booking, Call, Flow, FlowOptions, Order, ReadyQueue
-from actors.placement import Placed
+from actors.placement import Branch, Placed
 from actors.relief import Relief
 from actors.stragglers import HEDGE, Stragglers
 from search.types import Cost, Outcome
@@ -202,6 +202,12 @@ class OrderFlow:
         """Whether the engine serves several calls in one batch; handles that do not say serve one at a time."""
         return bool(getattr(self.fleet.engines[name], "concurrent", False))
 
+    def coming(self, name: str, branch: Branch) -> int:
+        """Tokens of the longest prefix of the branch that orders bring to the engine: those sent and those waiting."""
+        sent = (order for call in self._calls.get(name, ()) for order in call.orders)
+        orders = itertools.chain(sent, self.queues.get(name, ()))
+        return branch.shared({key for order in orders for key in order.branch.keys})
+
     def free_rows(self, name: str) -> int:
         """Rows that the engine could start at once, beside what waits for it already."""
         if not self.fleet.is_up(name):
@@ -286,8 +292,12 @@ class OrderFlow:
             for name in [name for name, booking in order.at.items() if not booking.request]:
                 self.unqueue(order, name)
             self._cancel_at_engines(order)
+            predicted = placed.predicted_hit
             cost = outcome.cost + Cost(
-                predicted_hit=placed.predicted_hit, available_hit=placed.available, seconds={"queue": queued}
+                predicted_hit=predicted,
+                available_hit=placed.available,
+                mispredicted=abs(predicted - order.branch.whole(outcome.cost.actual_hit)),
+                seconds={"queue": queued},
             )
             whole = replace(outcome, cost=cost)
             self._on_landed(order, whole)

@@ -51,6 +51,14 @@ class Branch:
     def length(self) -> int:
         return self.ends[-1] if self.ends else 0
 
+    def whole(self, tokens: int) -> int:
+        """Tokens of the whole segments within the first `tokens`."""
+        return max((end for end in self.ends if end <= tokens), default=0)
+
+    def shared(self, keys: Collection[bytes]) -> int:
+        """Tokens of its longest prefix that is among those with these keys."""
+        return max((end for key, end in zip(self.keys, self.ends, strict=True) if key in keys), default=0)
+
     @property
     def root(self) -> bytes:
         """Key of the prompt."""

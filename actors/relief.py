@@ -118,8 +118,10 @@ def _moves(flow: OrderFlow, group: Sequence[Order], donor: str, name: str) -> li
     ahead_rows = there.rows - sum(booking.rows for booking in bookings)
     ahead_s = ahead_rows * branch.new_tokens * there.step_s / flow.options.batch_rows
     stay_s = ahead_s + there.prefill_tokens / there.prefill_rate + branch.new_tokens * there.step_s
-    held = [flow.held(name, order) for order in group]
-    held[1:] = [max(tokens, order.branch.root_length) for order, tokens in zip(group[1:], held[1:], strict=True)]
+    held, coming = [], set[bytes]()
+    for order in group:
+        held.append(max(flow.held(name, order), order.branch.shared(coming)))
+        coming.update(order.branch.keys)
     missing = [order.branch.length - tokens for order, tokens in zip(group, held, strict=True)]
     at_home = held[0] >= group[0].branch.root_length > 0
     away_s = 0.0 if at_home else MU * branch.length / here.prefill_rate

@@ -28,20 +28,20 @@ from bench.tiny_llama import save_tiny_llama
 from orchestrator import Orchestrator, SolveResult
 
 _RESULTS = Path(__file__).parent / "results" / "placement.json"
-_COLUMNS = ("engines", "policy", "makespan s", "x best", "spread", "prefilled", "reused", "max load", "prediction")
+_COLUMNS = ("engines", "policy", "makespan s", "x best", "spread", "prefilled", "reused", "max load", "mispredicted")
 _ENGINES = 4
 _SIMULATED = {"step_s": 0.004, "prefill_rate": 4000.0, "per_call_s": 0.004, "depth": 8, "realtime": True}
 
 
 @dataclass(slots=True)
 class Series:
-    """One policy: seconds of each round; tokens, loads and predictions of the last one."""
+    """One policy: seconds of each round; tokens, loads and mispredicted tokens of the last one."""
 
     seconds: list[float] = field(default_factory=list)
     prefilled: list[int] = field(default_factory=list)
     reused: int = 0
     max_load: float = 0.0
-    prediction: float = 0.0
+    mispredicted: int = 0
     trees: tuple[object, ...] = ()
 
 
@@ -118,7 +118,7 @@ def _round(series: Series, options: Mapping[str, Any], questions: Sequence[str])
     costs = [result.cost for result in results]
     series.prefilled.append(sum(cost.prefilled for cost in costs))
     series.reused = sum(sum(cost.reused.values()) for cost in costs)
-    series.prediction = sum(cost.predicted_hit - cost.actual_hit for cost in costs)
+    series.mispredicted = sum(cost.mispredicted for cost in costs)
     work = {f"engine-{i}": 0 for i in range(int(options["engines"]))}
     for result in results:
         for name, row in result.engines.items():
@@ -155,7 +155,7 @@ def _rows(engines: str, series: Mapping[str, Series]) -> list[dict[str, Any]]:
                 "prefilled": median(one.prefilled),
                 "reused": one.reused,
                 "max_load": one.max_load,
-                "predicted_minus_actual": one.prediction,
+                "mispredicted": one.mispredicted,
             }
         )
     return rows
@@ -172,7 +172,7 @@ def _shown(found: Mapping[str, Any]) -> str:
             f"{row['prefilled']:.0f}",
             str(row["reused"]),
             f"{row['max_load']:.2f}",
-            f"{row['predicted_minus_actual']:.0f}",
+            f"{row['mispredicted']:.0f}",
         )
         for row in found["rows"]
     ]

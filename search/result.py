@@ -86,6 +86,7 @@ class SearchResult:
                 "available_hit": cost.available_hit,
                 "predicted_hit": cost.predicted_hit,
                 "actual_hit": cost.actual_hit,
+                "mispredicted": cost.mispredicted,
             },
             "skips": self.skips.to_json(),
             "judged": [list(pair) for pair in self.judged],

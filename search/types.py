@@ -141,7 +141,8 @@ class Cost:
     """Tokens and seconds of one call or a sum of calls; `reused` counts row tokens by RKSC tier.
 
     Of a path's tokens: available_hit, those that some engine held when the order was placed; predicted_hit, those that
-    the engine it was placed on held by then or would hold; actual_hit, those that it held when it began.
+    the engine it was placed on held by then or would hold; actual_hit, those that it held when it began; mispredicted,
+    those of whole segments in which the last two differ (paths may part, and what is held may end, inside a segment).
 
     layer_rows: layers that were run to read questions, each row counting; full passes take `layer_rows_full`. exits:
     questions whose reading ended early. saved: tokens that samples called back in flight, or pruned, could still have
@@ -155,6 +156,7 @@ class Cost:
     predicted_hit: int = 0
     actual_hit: int = 0
     available_hit: int = 0
+    mispredicted: int = 0
     seconds: Mapping[str, float] = field(default_factory=dict)
     exits: int = 0
     layer_rows: int = 0
@@ -170,6 +172,7 @@ class Cost:
             self.predicted_hit + other.predicted_hit,
             self.actual_hit + other.actual_hit,
             self.available_hit + other.available_hit,
+            self.mispredicted + other.mispredicted,
             _merged(self.seconds, other.seconds),
             self.exits + other.exits,
             self.layer_rows + other.layer_rows,

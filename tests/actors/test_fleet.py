@@ -164,13 +164,28 @@ def test_the_local_view_forgets_the_dead_and_the_old(monkeypatch):
     branch = Branch("b", (b"x", b"y"), (3, 7), 1, 1)
     view.note("a", [b"x", b"y"])
     assert (view.held("a", branch), view.held("b", branch)) == (7, 0)
-    view.note("b", [b"y"])
-    assert (view.held("a", branch), view.held("b", branch)) == (3, 7)
+    view.note("b", [b"x", b"y"])
+    assert (view.held("a", branch), view.held("b", branch)) == (7, 7)
+    assert tuple(view.holders(b"y")) == ("b", "a"), "the last to grow it comes first"
     view.forget("b")
-    assert (view.held("a", branch), view.held("b", branch)) == (3, 0)
+    assert (view.held("a", branch), view.held("b", branch)) == (7, 0)
     monkeypatch.setattr("actors.local_view._REMEMBERED", 2)
     view.note("a", [b"z", b"w"])
     assert view.held("a", branch) == 0
+
+
+def test_the_local_view_forgets_what_was_released_and_the_trees_that_ended():
+    view = LocalView()
+    branch = Branch("b", (b"x", b"y", b"z"), (3, 7, 9), 1, 1)
+    view.note("a", branch.keys)
+    view.note_use("a", b"x")
+    view.release([b"z"])
+    assert view.held("a", branch) == 7 and not view.holders(b"z")
+    view.end(b"x")
+    assert view.held("a", branch) == 0 and view.used(b"x") is None
+    view.note("b", branch.keys)
+    assert (view.held("a", branch), view.held("b", branch)) == (0, 9)
+    assert tuple(view.holders(b"y")) == ("b",), "the same prompt again, elsewhere"
 
 
 # -- slow, silent or hung ------------------------------------------------------------------------------------------

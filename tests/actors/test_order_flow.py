@@ -1,6 +1,7 @@
 """Credits and late binding, fairness, hedging, deadlines: all in virtual time."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -141,6 +142,24 @@ def test_an_idle_engine_takes_what_waits_for_another():
     seconds, pool = run(main)
     assert pool.flow.counts["moved"] > 0
     assert seconds < 0.75 * 6 * (20 * 0.1 + 0.01)
+
+
+def test_of_orders_that_move_together_the_first_brings_the_prompt_for_the_others():
+    async def main(clock):
+        options = PoolOptions(rows_per_engine=4, patience_s=30.0, placement="sticky")
+        pool = cluster(clock, 2, options=options, latency=Latency(0.01, 8000.0, 0.1))
+        pool.flow.options = replace(pool.flow.options, moves=True)
+        await asyncio.gather(*(pool.expand(wave(name, 4)) for name in "qs"))
+        moved = set()
+        pool.flow.on_moved = lambda tree, placed: moved.add(placed.id)
+        waves = [[order("p", "r", (prompt("p", 400),), 1, 20, 4 * n + i) for i in range(4)] for n in range(6)]
+        found = await asyncio.gather(*(pool.expand(one) for one in waves))
+        return [one.cost for wave in found for one in wave if one.expansion_id in moved]
+
+    costs = run(main)
+    assert len(costs) > 4
+    assert [cost.predicted_hit for cost in costs].count(0) == 1
+    assert all(cost.predicted_hit == cost.actual_hit and not cost.mispredicted for cost in costs)
 
 
 def test_case_45_four_engines_do_nearly_four_times_the_work_of_one():
