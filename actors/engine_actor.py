@@ -95,15 +95,13 @@ class EngineActor:
         self.engine.note_scores(items)
 
     def export_kv(self, key: bytes, start: int = 0) -> bytes:
-        """KV of a path for another engine (see `engine.base.Exporting`)."""
-        with self._one_call:
-            return self._exporting.export_kv(key, start)
+        """KV of a path for another engine (see `engine.base.Exporting`); waits for no call under way."""
+        return self._exporting.export_kv(key, start)
 
     def import_kv(self, data: bytes) -> int:
-        """Hold what another engine exported; tokens of its path that are held now."""
-        with self._one_call:
-            held = self._exporting.import_kv(data)
-            self._announce()
+        """Hold what another engine exported; tokens of its path that are held now. Waits for no call under way."""
+        held = self._exporting.import_kv(data)
+        self._announce()
         return held
 
     def ping(self) -> int:

@@ -135,11 +135,13 @@ class Fleet:
             return False
         return True
 
-    def learn(self, name: str, outcomes: Sequence[Outcome], call_s: float, fullness: float, rows: float = 0.0) -> None:
+    def learn(
+        self, name: str, outcomes: Sequence[Outcome], call_s: float, rows: float, batch_rows: int, concurrent: bool
+    ) -> None:
         """What a call taught about its engine, and about those of which nothing is known yet."""
         load = self.loads[name]
         before = bool(load.prefills), bool(load.measured)
-        load.learn(outcomes, call_s, fullness, rows)
+        load.learn(outcomes, call_s, rows, batch_rows, concurrent)
         self.changed.add(name)
         if before != (bool(load.prefills), bool(load.measured)):
             self._assume(self._median())
@@ -246,8 +248,13 @@ class Fleet:
         steps = [load.step_s for load in some if load.measured]
         if not prefills and not steps:
             return None
-        rows = [load.row_s for load in some if load.measured]
-        return Load(0, 0, median(prefills or [PREFILL_RATE]), median(steps or [STEP_S]), median(rows or [0.0]))
+        views = [load.view() for load in some if load.measured]
+        return Load(
+            prefill_rate=median(prefills or [PREFILL_RATE]),
+            step_s=median(steps or [STEP_S]),
+            row_s=median([view.row_s for view in views] or [0.0]),
+            score_s=median([view.score_s for view in views] or [0.0]),
+        )
 
     async def _answers(self, name: str) -> bool:
         try:

@@ -32,9 +32,14 @@ def home(
     return (*kept, *added)
 
 
-def home_size(rows: int, rows_per_engine: int, engines: int) -> int:
-    """ceil(ready rows / rows that fill an engine), at least one, at most all."""
-    return min(max(math.ceil(rows / rows_per_engine), 1), engines)
+def home_size(rows: float, others: float, rows_per_engine: int, engines: int) -> int:
+    """ceil(ready rows / rows for an engine), at least one, at most all.
+
+    Rows for an engine are those that fill it or, where the rows of this and the `others` fill all engines, an equal
+    share of them: a tree that is spread keeps its prefix on each engine, and brings nobody more work then.
+    """
+    share = max(rows_per_engine, (rows + others) / engines)
+    return min(max(math.ceil(rows / share), 1), engines)
 
 
 def by_usefulness(previous: Sequence[str], branches: Sequence[Branch], holders: Holders) -> list[str]:

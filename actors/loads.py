@@ -27,6 +27,7 @@ class Standing:
     prefill_rate: float = PREFILL_RATE
     step_s: float = STEP_S
     row_s: float = 0.0
+    score_s: float = 0.0
     demand: float = 0.0
     trees: int = 0
     parts: dict[str, Load] = field(default_factory=dict)
@@ -41,7 +42,8 @@ class Standing:
             self.parts[driver] = load
             self.prefill_tokens += load.prefill_tokens
             self.rows += load.rows
-            self.prefill_rate, self.step_s, self.row_s = load.prefill_rate, load.step_s, load.row_s
+            self.prefill_rate, self.step_s = load.prefill_rate, load.step_s
+            self.row_s, self.score_s = load.row_s, load.score_s
 
 
 @dataclass(slots=True)
@@ -123,8 +125,9 @@ class LoadBook:
         beside the rows that are to be expected of the trees that live here."""
         standing = self.actors[actor]
         row_s = standing.row_s or standing.step_s / self._rows_per_engine
-        step_s = standing.step_s + max(standing.rows, standing.demand) * row_s
-        return standing.prefill_tokens / standing.prefill_rate / _PASSING + step_s * self._new_tokens
+        rows = max(standing.rows, standing.demand)
+        decode_s = (standing.step_s + rows * row_s) * self._new_tokens
+        return standing.prefill_tokens / standing.prefill_rate / _PASSING + decode_s + rows * standing.score_s
 
     def lightest(self, driver: str) -> Generator[str, None, None]:
         """Engines of this driver by growing `busy_s`; taking k of n costs k log n."""

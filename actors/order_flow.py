@@ -253,8 +253,9 @@ class OrderFlow:
         else:
             now = self.fleet.clock()
             row_seconds = load.row_seconds_until(now) - row_seconds
-            shared = row_seconds / (now - began) if self.concurrent(name) and now > began else 0.0
-            self.fleet.learn(name, found, now - began, (shared or call.rows) / self.options.batch_rows, shared)
+            concurrent = self.concurrent(name) and now > began
+            rows = row_seconds / (now - began) if concurrent else call.rows
+            self.fleet.learn(name, found, now - began, rows, self.options.batch_rows, concurrent)
             self._land(call, found, now)
         finally:
             self.on_call(name, False)

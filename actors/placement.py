@@ -2,6 +2,7 @@
 
 For each branch of L tokens and each candidate engine a, in seconds:
 `J = wait + min(recompute, transfer) + decode + mu * [a not in home(tree)] * L / prefill_rate[a]`; the lowest J wins.
+Waiting and decoding count the scoring that rows bring, which is done where they were grown.
 Candidates are a tree's home, confirmed holders of the last two segments, and a few drawn at random: the work of a
 decision does not grow with the number of engines. Of equals, two are drawn and the less loaded one is taken.
 """
@@ -71,8 +72,8 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What an engine has to do already, and its measured rates: tokens/s of prefill, and seconds of a decode step,
-    step_s + row_s for each row that decodes with it. row_s 0: not known, or rows of other calls wait.
+    """What an engine has to do already, and its measured rates: tokens/s of prefill, seconds of a decode step, step_s +
+    row_s for each row that decodes with it (0: not known), and score_s, seconds of scoring that a row brings.
 
     demand: rows that the trees which live there bring in a wave, be they outstanding or not.
     """
@@ -82,6 +83,7 @@ class Load:
     prefill_rate: float = PREFILL_RATE
     step_s: float = STEP_S
     row_s: float = 0.0
+    score_s: float = 0.0
     demand: float = 0.0
 
 
@@ -98,6 +100,8 @@ class Loaded(Protocol):
     def step_s(self) -> float: ...
     @property
     def row_s(self) -> float: ...
+    @property
+    def score_s(self) -> float: ...
     @property
     def demand(self) -> float: ...
 
@@ -152,6 +156,7 @@ class Plan:
     prefill_rate: float
     step_s: float
     row_s: float
+    score_s: float
     keys: set[bytes] = field(default_factory=set)
 
 
@@ -196,7 +201,9 @@ class Wave:
             away = bool(self.home) and actor not in self.home
             rows = max(load.rows, load.demand) if away else load.rows
             row_s = load.row_s or load.step_s / self.rows_per_engine
-            plan = self._plans[actor] = Plan(load.prefill_tokens, rows, load.prefill_rate, load.step_s, row_s)
+            plan = self._plans[actor] = Plan(
+                load.prefill_tokens, rows, load.prefill_rate, load.step_s, row_s, load.score_s
+            )
         return plan
 
     def planned(self) -> Iterable[tuple[str, Plan]]:
@@ -210,7 +217,7 @@ class Wave:
     def busy_s(self, actor: str, new_tokens: int) -> float:
         """Seconds that what `actor` has to do already adds to a row of `new_tokens` tokens."""
         plan = self._plans.get(actor) or self.plan(actor)
-        return plan.prefill_tokens / plan.prefill_rate + plan.rows * plan.row_s * new_tokens
+        return plan.prefill_tokens / plan.prefill_rate + plan.rows * (plan.row_s * new_tokens + plan.score_s)
 
     def allowed(self, branch: Branch) -> Sequence[str]:
         """Engines this branch may go to; if it should avoid all of them, any."""
@@ -268,7 +275,8 @@ class Wave:
                 moved_s = self._moved_s(plan, length, counted, hit, available) or moved_s
             work = plan.prefill_tokens if at_home else plan.prefill_tokens + away
             step_s = plan.step_s + plan.rows * plan.row_s
-            costs.append(work / plan.prefill_rate + moved_s + new_tokens * step_s)
+            score_s = (plan.rows + branch.rows) * plan.score_s
+            costs.append(work / plan.prefill_rate + moved_s + new_tokens * step_s + score_s)
         return costs
 
     def available(self, branch: Branch) -> int:
@@ -298,7 +306,7 @@ class Wave:
             predicted_hit=hit,
             wait_s=self.busy_s(actor, branch.new_tokens),
             recompute_s=(branch.length - counted) / plan.prefill_rate,
-            decode_s=branch.new_tokens * plan.step_s,
+            decode_s=branch.new_tokens * plan.step_s + branch.rows * plan.score_s,
             away_s=0.0 if at_home or not self.home else self.mu * branch.length / plan.prefill_rate,
             available=max(available, hit),
             source="" if transfer_s is None else self._source(branch),

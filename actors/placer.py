@@ -81,6 +81,7 @@ class Placer:
         self._nearest = nearest or (lambda wave, free: None)
         self._policies: dict[str, Policy] = {}
         self._wave_rows = 0.0
+        self._rows = 0.0
 
     def assign(self, asked: Assignment) -> list[Placed]:
         """A decision for every branch, in order; none at all if the driver has to report its loads whole."""
@@ -123,7 +124,7 @@ class Placer:
         if before is not None:
             self._leave(before)
         rows = sum(branch.rows for branch in asked.branches)
-        size = home_size(rows, asked.rows_per_engine, len(self.loads.names(asked.driver)))
+        size = home_size(rows, self._rows, asked.rows_per_engine, len(self.loads.names(asked.driver)))
         previous = self._previous(asked, before)
         with closing(self.loads.lightest(asked.driver)) as lightest:
             # What the trees that began together will bring is not known before their second wave.
@@ -135,6 +136,7 @@ class Placer:
         # A new tree's first wave is small; engines are to be chosen for the waves that follow.
         expected = rows if waves else max(rows, self._wave_rows)
         tree = self.trees[asked.tree] = _Tree(homes, expected / len(homes), waves)
+        self._rows += expected
         for actor in homes:
             self.loads.settle(actor, tree.rows_each, 1)
         while len(self.trees) > _TREES:
@@ -168,6 +170,7 @@ class Placer:
         return _HYSTERESIS * length / self.loads.actors[previous[0]].prefill_rate
 
     def _leave(self, tree: _Tree) -> None:
+        self._rows = max(self._rows - tree.rows_each * len(tree.home), 0.0) if self.trees else 0.0
         for actor in tree.home:
             self.loads.settle(actor, -tree.rows_each, -1)
 

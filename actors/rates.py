@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from actors.placement import PREFILL_RATE, STEP_S, Load
-from search.types import Outcome
+from search.types import Outcome, Score
 
 _WEIGHT = 0.1
 _FIRST = 0.25
@@ -62,6 +62,8 @@ class EngineLoad:
 
     measured, prefills: calls whose decoding and whose prefill taught something. slowness: seconds that calls take, in
     multiples of what the rates say. call_s: seconds of a call on average. window: share of its rows it may be given.
+    turn_s: a row's share of the steps of a full batch that others wait for, where calls are served one by one.
+    score_s: seconds of scoring that a row brings; scoring: scores under way, question_s: seconds of one.
     row_seconds: sent rows over time.
     """
 
@@ -70,6 +72,10 @@ class EngineLoad:
     prefill_rate: float = PREFILL_RATE
     step_s: float = STEP_S
     row_s: float = 0.0
+    turn_s: float = 0.0
+    score_s: float = 0.0
+    scoring: int = 0
+    question_s: float = 0.0
     sent_rows: int = 0
     calls: int = 0
     measured: int = 0
@@ -81,9 +87,17 @@ class EngineLoad:
     fit: StepFit = field(default_factory=StepFit)
     row_seconds: float = 0.0
     _since_s: float = 0.0
+    _rows_back: float = 0.0
+    _scored_s: float = 0.0
 
     def view(self) -> Load:
-        return Load(self.prefill_tokens, self.rows, self.prefill_rate, self.step_s, self.row_s)
+        tokens = round(self.waiting_s * self.prefill_rate)
+        return Load(tokens, self.rows, self.prefill_rate, self.step_s, self.row_s + self.turn_s, self.score_s)
+
+    @property
+    def waiting_s(self) -> float:
+        """Seconds of prefill and scoring that are outstanding."""
+        return self.prefill_tokens / self.prefill_rate + self.scoring * self.question_s
 
     def send(self, rows: int, now_s: float) -> None:
         """Rows are sent, or back (negative)."""
@@ -116,19 +130,28 @@ class EngineLoad:
         if not self.prefills:
             self.prefill_rate = typical.prefill_rate
         if not self.measured:
-            self.step_s, self.row_s = typical.step_s, typical.row_s
+            self.step_s, self.row_s, self.score_s = typical.step_s, typical.row_s, typical.score_s
 
     # -- rates -----------------------------------------------------------------------------------------------------
-    def learn(self, outcomes: Sequence[Outcome], call_s: float = 0.0, fullness: float = 1.0, rows: float = 0.0) -> None:
+    def learn(
+        self,
+        outcomes: Sequence[Outcome],
+        call_s: float = 0.0,
+        rows: float = 1.0,
+        batch_rows: int = 1,
+        concurrent: bool = False,
+    ) -> None:
         """Update rates from one call's outcomes; what took no measurable time teaches nothing.
 
-        call_s: seconds until the call came back. fullness: rows that were sent, in multiples of what the engine decodes
-        at once; many more say nothing about one batch. rows: that decoded together, each with its share of a step's
-        seconds; 0 where the engine serves one call after the other.
+        call_s: seconds until the call came back. rows: that decoded together, those of this call or, `concurrent`, of
+        all calls meanwhile, each with its share of a step's seconds. batch_rows: that the engine decodes at once; many
+        more rows say nothing about one batch.
         """
         self.window = min(self.window * 2, 1.0)
         self.call_s += _weight(self.calls_back) * (call_s - self.call_s)
         self.calls_back += 1
+        self._rows_back = (1 - _WEIGHT) * self._rows_back + sum(len(o.samples) for o in outcomes)
+        self._scored_s *= 1 - _WEIGHT
         prefilled = sum(o.cost.prefilled for o in outcomes)
         prefill_s = sum(o.cost.seconds.get("prefill", 0.0) for o in outcomes)
         if prefilled >= 16 and prefill_s > 1e-4:
@@ -136,18 +159,25 @@ class EngineLoad:
             self.prefills += 1
         steps = max((len(s.token_ids) for o in outcomes for s in o.samples), default=0)
         decode_s = sum(o.cost.seconds.get("decode", 0.0) for o in outcomes)
-        if steps >= 4 and decode_s > 1e-4 and fullness <= _CROWDED:
-            if rows:
-                tokens = sum(len(sample.token_ids) for outcome in outcomes for sample in outcome.samples)
-                self.fit.add(decode_s / tokens * rows, rows, _weight(self.measured))
-                self.row_s = self.fit.slope
-                self.step_s = self.fit.mean_s - self.row_s * self.fit.mean_rows
-            else:
-                step_s = max(decode_s, call_s - prefill_s) / steps
-                self.step_s += _weight(self.measured) * (step_s - self.step_s)
+        if steps >= 4 and decode_s > 1e-4 and rows <= _CROWDED * batch_rows:
+            tokens = sum(len(sample.token_ids) for outcome in outcomes for sample in outcome.samples)
+            step_s = decode_s / tokens * rows if concurrent else decode_s / steps
+            self.fit.add(step_s, rows, _weight(self.measured))
+            self.row_s = self.fit.slope
+            self.step_s = self.fit.mean_s - self.row_s * self.fit.mean_rows
+            self.turn_s = 0.0 if concurrent else self.step_s / batch_rows
             self.measured += 1
             expected_s = self.expected_s(prefilled, steps)
             self.slowness += _WEIGHT * (max(call_s / expected_s, 1.0) - self.slowness)
+
+    def learn_scores(self, scores: Sequence[Score]) -> None:
+        """Update what scoring takes, from one call's scores."""
+        seconds = sum(score.cost.seconds.get("score", 0.0) for score in scores)
+        if scores:
+            self.question_s += (_WEIGHT if self.question_s else 1.0) * (seconds / len(scores) - self.question_s)
+        self._scored_s += seconds
+        if self._rows_back:
+            self.score_s = self._scored_s / self._rows_back
 
     def expected_s(self, prefill_tokens: int, steps: int) -> float:
         """Seconds of a call by the rates."""

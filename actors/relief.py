@@ -107,7 +107,12 @@ def _to_the_end(queues: dict[str, ReadyQueue], engine: str) -> None:
 
 def _busy_s(flow: OrderFlow, load: EngineLoad, queue: ReadyQueue) -> float:
     steps = queue.last()[-1].branch.new_tokens
-    return load.prefill_tokens / load.prefill_rate + load.rows * steps * load.step_s / flow.options.batch_rows
+    return load.waiting_s + load.rows * _row_s(flow, load, steps)
+
+
+def _row_s(flow: OrderFlow, load: EngineLoad, new_tokens: int) -> float:
+    """Seconds that a row ahead takes: its share of a full batch, and its scoring."""
+    return new_tokens * load.step_s / flow.options.batch_rows + load.score_s
 
 
 def _moves(flow: OrderFlow, group: Sequence[Order], donor: str, name: str) -> list[tuple[Order, Placed]]:
@@ -116,8 +121,8 @@ def _moves(flow: OrderFlow, group: Sequence[Order], donor: str, name: str) -> li
     bookings = [order.at[donor] for order in group]
     branch = max((order.branch for order in group), key=lambda branch: branch.length)
     ahead_rows = there.rows - sum(booking.rows for booking in bookings)
-    ahead_s = ahead_rows * branch.new_tokens * there.step_s / flow.options.batch_rows
-    stay_s = ahead_s + there.prefill_tokens / there.prefill_rate + branch.new_tokens * there.step_s
+    ahead_s = ahead_rows * _row_s(flow, there, branch.new_tokens)
+    stay_s = ahead_s + there.waiting_s + branch.new_tokens * there.step_s
     held, coming = [], set[bytes]()
     for order in group:
         held.append(max(flow.held(name, order), order.branch.shared(coming)))
@@ -126,7 +131,7 @@ def _moves(flow: OrderFlow, group: Sequence[Order], donor: str, name: str) -> li
     at_home = held[0] >= group[0].branch.root_length > 0
     away_s = 0.0 if at_home else MU * branch.length / here.prefill_rate
     decode_s = branch.new_tokens * here.step_s
-    wait_s = here.prefill_tokens / here.prefill_rate + here.rows * decode_s / flow.options.batch_rows
+    wait_s = here.waiting_s + here.rows * _row_s(flow, here, branch.new_tokens)
     go_s = wait_s + sum(missing) / here.prefill_rate + decode_s + away_s
     if go_s >= stay_s:
         return []

@@ -83,6 +83,9 @@ class Scoring:
     async def _call(self, name: str, group: Sequence[_Item], scores: dict[int, Score]) -> str:
         """An empty string once the group has its scores, else why it has not."""
         self._on_call(name, True)
+        load = self._fleet.loads[name]
+        load.scoring += len(group)
+        self._fleet.changed.add(name)
         try:
             call = self._fleet.engines[name].score([item.work for item in group])
             found: list[Score] = await self._fleet.timed(name, call, self._call_timeout_s)
@@ -93,6 +96,9 @@ class Scoring:
             self._fleet.on_failure(name, str(error))
             return str(error)
         finally:
+            load.scoring -= len(group)
+            self._fleet.changed.add(name)
             self._on_call(name, False)
+        load.learn_scores(found)
         scores.update((id(item), score) for item, score in zip(group, found, strict=True))
         return ""

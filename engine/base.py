@@ -284,7 +284,8 @@ class Cancelling(Protocol):
 
 @runtime_checkable
 class Exporting(Protocol):
-    """An engine whose KV can go to another one with the same model (capability `kv_export`)."""
+    """An engine whose KV can go to another one with the same model (capability `kv_export`), while calls are under way
+    too, and from any thread."""
 
     def export_kv(self, key: bytes, start: int = 0) -> bytes:
         """KV of the path that ends at `key` (see `path_keys`) from token `start` on; ValueError if it is not held."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -83,7 +84,7 @@ class TextEngine:
     """Base of the simulated and the scripted engine.
 
     Subclasses give `write` (what the model would write from here to its end) and `judge` (P(yes) of a path).
-    sleep: called with each call's seconds; None only reports them.
+    sleep: called with each call's seconds; None only reports them. Meanwhile KV can be exported and imported.
     """
 
     capabilities = frozenset({"logprobs", "confidence", "score", "prune", "kv_export"})
@@ -107,6 +108,7 @@ class TextEngine:
         self.sleep = sleep
         self.bytes_per_token = bytes_per_token
         self.counts: Counter[str] = Counter()
+        self._books = threading.RLock()
 
     # -- to be given -----------------------------------------------------------------------------------------------
     def write(self, path: tuple[str, ...], stream: int) -> str | Branch:
@@ -118,6 +120,75 @@ class TextEngine:
 
     # -- Engine ----------------------------------------------------------------------------------------------------
     def expand(self, requests: Sequence[BranchRequest]) -> list[BranchResult]:
+        with self._books:
+            results, seconds = self._expand(requests)
+            self.tree.enforce_budget()
+        self._pass(*seconds)
+        return results
+
+    def score(self, queries: Sequence[ScoreQuery]) -> list[ScoreResult]:
+        with self._books:
+            results, seconds = self._score(queries)
+            self.tree.enforce_budget()
+        self._pass(*seconds)
+        return results
+
+    def release(self, paths: Sequence[bytes]) -> None:
+        with self._books:
+            for key in paths:
+                self.tree.release(key)
+
+    def note_scores(self, items: Sequence[tuple[bytes, float, int]]) -> None:
+        self.tree.note_scores(items)
+
+    def pressure(self) -> tuple[int, int, int] | None:
+        return proposals.pressure(self.tree, self.bytes_per_token)
+
+    def evict(self, keys: Sequence[bytes]) -> list[bytes]:
+        with self._books:
+            return proposals.follow(self.tree, keys)
+
+    def export_kv(self, key: bytes, start: int = 0) -> bytes:
+        """As `LocalEngine.export_kv`; counted KV has no bytes of its own, so only the path travels."""
+        with self._books:
+            end = self.tree.find(key)
+            if end is None:
+                raise ValueError(f"no KV is held for key {key.hex()}")
+            tokens = [token for segment in end.path() for token in segment.tokens]
+            ends = [part.end for part in end.path()]
+        data: bytes = msgpack.packb([self.tree.fingerprint, tokens, ends, start])
+        return data
+
+    def import_kv(self, data: bytes) -> int:
+        """As `LocalEngine.import_kv`."""
+        try:
+            fingerprint, tokens, ends, start = msgpack.unpackb(data)
+        except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
+            raise ValueError(f"not exported KV: {error}") from None
+        if fingerprint != self.tree.fingerprint:
+            raise ValueError(f"exported KV has model {fingerprint!r}, this engine {self.tree.fingerprint!r}")
+        self._pass((len(tokens) - start) / self.latency.link_rate, 0.0)
+        with self._books:
+            if self.tree.held(tokens) >= start:
+                self._hold(tokens)
+                for end in ends:
+                    self.tree.reach(tokens[:end])
+            self.tree.enforce_budget()
+            return self.tree.match(tokens).length
+
+    def events(self) -> list[KVEvent]:
+        with self._books:
+            return self.tree.events()
+
+    def snapshot(self) -> list[KVEvent]:
+        with self._books:
+            return self.tree.snapshot()
+
+    def stats(self) -> dict[str, Any]:
+        return {**self.counts, **self.tree.memory()}
+
+    # -- parts -----------------------------------------------------------------------------------------------------
+    def _expand(self, requests: Sequence[BranchRequest]) -> tuple[list[BranchResult], tuple[float, float]]:
         self.counts["calls"] += 1
         usages = [self._prefill(request) for request in requests]
         prefilled = sum(usage.prefilled for usage in usages if isinstance(usage, Usage))
@@ -129,11 +200,9 @@ class TextEngine:
         seconds = self.latency.seconds(prefilled, longest)
         share = {"prefill": seconds[0] / len(results), "decode": seconds[1] / len(results)} if results else {}
         results = [replace(r, usage=replace(r.usage, seconds=share)) for r in results]
-        self._pass(*seconds)
-        self.tree.enforce_budget()
-        return results
+        return results, seconds
 
-    def score(self, queries: Sequence[ScoreQuery]) -> list[ScoreResult]:
+    def _score(self, queries: Sequence[ScoreQuery]) -> tuple[list[ScoreResult], tuple[float, float]]:
         self.counts["score_calls"] += 1
         results = []
         for query in queries:
@@ -144,58 +213,10 @@ class TextEngine:
             usage = Usage(prefilled=len(tokens) - held, scored=scored, reused={"exact": held}, held=held)
             results.append(ScoreResult(query.id, self.judge(self._texts(query.path), query.question), usage))
         self.counts["scores"] += len(queries)
-        self._pass(*self.latency.seconds(sum(r.usage.prefilled + r.usage.scored for r in results), 0))
-        self.tree.enforce_budget()
-        return results
+        seconds = self.latency.seconds(sum(r.usage.prefilled + r.usage.scored for r in results), 0)
+        share = {"score": sum(seconds) / max(len(results), 1)}
+        return [replace(r, usage=replace(r.usage, seconds=share)) for r in results], seconds
 
-    def release(self, paths: Sequence[bytes]) -> None:
-        for key in paths:
-            self.tree.release(key)
-
-    def note_scores(self, items: Sequence[tuple[bytes, float, int]]) -> None:
-        self.tree.note_scores(items)
-
-    def pressure(self) -> tuple[int, int, int] | None:
-        return proposals.pressure(self.tree, self.bytes_per_token)
-
-    def evict(self, keys: Sequence[bytes]) -> list[bytes]:
-        return proposals.follow(self.tree, keys)
-
-    def export_kv(self, key: bytes, start: int = 0) -> bytes:
-        """As `LocalEngine.export_kv`; counted KV has no bytes of its own, so only the path travels."""
-        end = self.tree.find(key)
-        if end is None:
-            raise ValueError(f"no KV is held for key {key.hex()}")
-        tokens = [token for segment in end.path() for token in segment.tokens]
-        data: bytes = msgpack.packb([self.tree.fingerprint, tokens, [part.end for part in end.path()], start])
-        return data
-
-    def import_kv(self, data: bytes) -> int:
-        """As `LocalEngine.import_kv`."""
-        try:
-            fingerprint, tokens, ends, start = msgpack.unpackb(data)
-        except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
-            raise ValueError(f"not exported KV: {error}") from None
-        if fingerprint != self.tree.fingerprint:
-            raise ValueError(f"exported KV has model {fingerprint!r}, this engine {self.tree.fingerprint!r}")
-        if self.tree.held(tokens) >= start:
-            self._hold(tokens)
-            for end in ends:
-                self.tree.reach(tokens[:end])
-        self._pass((len(tokens) - start) / self.latency.link_rate, 0.0)
-        self.tree.enforce_budget()
-        return self.tree.match(tokens).length
-
-    def events(self) -> list[KVEvent]:
-        return self.tree.events()
-
-    def snapshot(self) -> list[KVEvent]:
-        return self.tree.snapshot()
-
-    def stats(self) -> dict[str, Any]:
-        return {**self.counts, **self.tree.memory()}
-
-    # -- parts -----------------------------------------------------------------------------------------------------
     def _prefill(self, request: BranchRequest) -> Usage | BranchResult:
         """Hold the path; a path that cannot fit is a result with an error."""
         path = flat(request.path)

@@ -17,7 +17,7 @@ from actors.placement import (
     place,
 )
 from actors.rates import EngineLoad
-from search.types import Cost, Outcome, Sample
+from search.types import Cost, Outcome, Sample, Score
 
 RATE = 100.0
 STEP = 0.1
@@ -181,7 +181,12 @@ def homes_of(size, previous, busy, margin_s=0.0):
 
 
 def test_home_is_as_large_as_the_ready_rows_need():
-    assert [home_size(rows, 2, 4) for rows in (0, 1, 2, 4, 5, 99)] == [1, 1, 1, 2, 3, 4]
+    assert [home_size(rows, 0, 2, 4) for rows in (0, 1, 2, 4, 5, 99)] == [1, 1, 1, 2, 3, 4]
+
+
+def test_home_is_no_larger_than_the_trees_share_of_busy_engines():
+    assert [home_size(16, others, 2, 4) for others in (0, 16, 48, 240)] == [4, 2, 1, 1]
+    assert home_size(4, 4, 16, 4) == 1, "engines that are not full take as much as fills them"
     busy = {"a": 3.0, "b": 0.0, "c": 1.0, "d": 0.5}
     assert homes_of(1, (), busy) == ("b",)
     assert homes_of(3, (), busy) == ("b", "d", "c")
@@ -210,7 +215,7 @@ def test_the_engines_that_hold_most_branches_come_first():
 def test_every_branch_is_placed_once_in_order_on_an_engine_that_is_up(shape, engines, rows_per_engine):
     loads = {f"e{i}": load() for i in range(engines)}
     branches = [branch(f"b{i}", (f"k{i}",), (length,), rows) for i, (rows, length) in enumerate(shape)]
-    homes = sorted(loads)[: home_size(sum(rows for rows, _ in shape), rows_per_engine, engines)]
+    homes = sorted(loads)[: home_size(sum(rows for rows, _ in shape), 0, rows_per_engine, engines)]
     placed = put(branches, loads, homes=homes, rows_per_engine=rows_per_engine)
     assert [p.id for p in placed] == [b.id for b in branches]
     assert {p.actor for p in placed} <= set(loads)
@@ -235,18 +240,44 @@ def outcome(prefilled, prefill_s, tokens, decode_s):
 def test_rates_follow_what_was_measured():
     engine = EngineLoad(prefill_rate=100.0, step_s=0.1)
     engine.learn([outcome(200, 0.5, 10, 0.5), outcome(200, 0.5, 20, 0.5)], 2.0)
-    assert (engine.prefill_rate, engine.step_s) == pytest.approx((400.0, 0.05))
+    assert (engine.prefill_rate, engine.step_s + engine.row_s) == pytest.approx((400.0, 0.05))
     engine.learn([outcome(200, 1.0, 20, 3.0)], 4.0)
     assert engine.prefill_rate == pytest.approx(400 + 0.1 * (200 - 400))
-    assert engine.step_s == pytest.approx(0.05 + 0.1 * (0.15 - 0.05))
+    assert engine.step_s + engine.row_s == pytest.approx(0.05 + 0.1 * (0.15 - 0.05))
 
 
-def test_decoding_in_a_batch_that_others_share_takes_all_of_the_call():
-    engine = EngineLoad()
-    engine.learn([outcome(200, 0.5, 20, 0.5)], 2.5)
-    assert engine.step_s == pytest.approx(2.0 / 20)
+def test_a_row_ahead_costs_its_share_of_a_full_batch_where_calls_are_served_one_by_one():
+    engine, together = EngineLoad(), EngineLoad()
+    for rows in (8, 56) * 20:
+        engine.learn([outcome(0, 0.0, 20, 20 * (0.1 + 0.01 * rows))], rows=rows, batch_rows=64)
+        together.learn(
+            [outcome(0, 0.0, 20, 20 * (0.1 + 0.01 * rows) / rows)], rows=rows, batch_rows=64, concurrent=True
+        )
+    assert engine.step_s == pytest.approx(0.1, rel=0.2) and engine.row_s == pytest.approx(0.01, rel=0.3)
+    assert engine.view().row_s == engine.row_s + engine.step_s / 64
+    assert together.view().row_s == together.row_s == pytest.approx(engine.row_s)
+
+
+def test_scoring_is_work_that_rows_bring():
+    engine = EngineLoad(prefill_rate=100.0)
+    assert engine.view().score_s == 0
+    for _ in range(30):
+        engine.learn([outcome(0, 0.0, 20, 0.5), outcome(0, 0.0, 20, 0.5)], rows=2, batch_rows=8)
+        engine.learn_scores([Score("s", 0.5, "a", Cost(seconds={"score": 0.3}))])
+    assert engine.score_s == pytest.approx(0.15) and engine.question_s == pytest.approx(0.3)
+    before = engine.view().prefill_tokens
+    engine.scoring = 5
+    assert engine.view().prefill_tokens - before == 150
+    wave = Wave(["a", "b"], {"a": Load(rows=10, score_s=0.15), "b": Load(rows=10)}, lambda key: (), rows_per_engine=8)
+    assert wave.busy_s("a", 7) - wave.busy_s("b", 7) == pytest.approx(1.5)
+    branch = Branch("x", (b"x",), (100,), 4, 7)
+    priced = [wave.price(branch, actor, "rsbcm").cost_s for actor in "ab"]
+    assert wave.costs_s(branch, "ab") == pytest.approx(priced)
+
+
+def test_a_call_of_more_rows_than_a_batch_says_nothing_of_a_step():
     crowded = EngineLoad()
-    crowded.learn([outcome(200, 0.5, 20, 0.5)], 2.5, fullness=2.0)
+    crowded.learn([outcome(200, 0.5, 20, 0.5)], 2.5, rows=2, batch_rows=1)
     assert crowded.step_s == EngineLoad().step_s and not crowded.measured
 
 
@@ -261,6 +292,7 @@ def test_what_took_no_measurable_time_teaches_nothing(found):
 
 def test_deadlines_need_measurements_and_follow_the_rates():
     engine = EngineLoad()
+    engine.sent_rows = 1
     assert engine.late_s(1000, 100) is None and engine.limit_s(1000, 100, 600.0) == 600.0
     for _ in range(4):
         engine.learn([outcome(800, 1.0, 100, 2.0)], 3.0)
