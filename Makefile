@@ -37,8 +37,9 @@ $(SETUP): pyproject.toml
 solve: setup ## solve PROBLEM="..." with STRATEGY=tot
 	.venv/bin/python solve.py "$$PROBLEM" --strategy $(STRATEGY)
 
-test: lint ## lint, then every test
-	.venv/bin/python -m pytest
+test: lint ## lint, then every test: those without Ray in a process for each core, then those with it
+	.venv/bin/python -m pytest -n auto --maxprocesses 8 --dist loadfile -m 'not cluster'
+	.venv/bin/python -m pytest -m cluster
 
 lint: setup ## ruff, mypy and the import contracts
 	.venv/bin/ruff check .
@@ -47,11 +48,11 @@ lint: setup ## ruff, mypy and the import contracts
 	.venv/bin/lint-imports
 
 light: $(LIGHT) ## the tests of search/ where neither torch nor Ray is installed
-	.venv-light/bin/python -m pytest tests/search tests/golden
+	.venv-light/bin/python -m pytest -n auto --maxprocesses 8 tests/search tests/golden
 
 $(LIGHT): Makefile
 	test -x .venv-light/bin/python || $(PYTHON) -m venv .venv-light
-	.venv-light/bin/python $(PIP_INSTALL) pytest hypothesis networkx msgpack numpy math-verify 'pydantic>=2'
+	.venv-light/bin/python $(PIP_INSTALL) pytest pytest-xdist hypothesis networkx msgpack numpy math-verify 'pydantic>=2'
 	@touch $@
 
 clean: ## remove both environments and all caches

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
@@ -71,7 +71,9 @@ def distributions(engine: LocalEngine, case: Case) -> Tensor:
     return torch.stack([engine.forward([(row, [t], True)])[0].float().log_softmax(-1) for t in case.after])
 
 
-def measure(options: argparse.Namespace, tell: Callable[[str], None]) -> list[dict[str, Any]]:
+def measure(
+    options: argparse.Namespace, tell: Callable[[str], None], repairs: Sequence[tuple[int, float]] = REPAIRS
+) -> list[dict[str, Any]]:
     """One row a repair."""
     exact = LocalEngine.load(options.model, dtype="float32", device="cpu", threads=options.threads)
     exact.codec.eos_ids = frozenset()
@@ -80,7 +82,7 @@ def measure(options: argparse.Namespace, tell: Callable[[str], None]) -> list[di
     found = list(cases(exact, problems, options.tokens))
     expected = [distributions(exact, case) for case in found]
     rows = []
-    for first, ratio in REPAIRS:
+    for first, ratio in repairs:
         tell(f"first {first}, ratio {ratio}")
         rows.append(_row(exact, found, expected, Asks(shifted=True, first=first, ratio=ratio, audit=0.0)))
     return rows
