@@ -292,6 +292,8 @@ class Dispatcher:
         self._assigner.link = self.mover.link
         signature = sketch(first.context[0]) if self.options.near_roots and len(first.context) == 1 else b""
         decisions = await self._assigner.assign(first.problem_id, branches, signature)
+        if all(order.done for order in orders):  # their tree may have ended meanwhile: nothing is to be noted of it
+            return decisions
         self._pins.note(first.problem_id, (key for branch in branches for key in branch.keys))
         self._spawn(self.fleet.quietly(self._pins.renew()))
         for order, placed in zip(orders, decisions, strict=False):

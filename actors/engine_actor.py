@@ -101,7 +101,7 @@ class EngineActor:
     def import_kv(self, data: bytes) -> int:
         """Hold what another engine exported; tokens of its path that are held now. Waits for no call under way."""
         held = self._exporting.import_kv(data)
-        self._announce()
+        self._follow()
         return held
 
     def ping(self) -> int:
@@ -182,7 +182,7 @@ class EngineActor:
                 self._follow()
 
     def _follow(self) -> None:
-        """Announce what the proposals change; an engine that takes one call at a time does it after the call."""
+        """Announce what changed beside the calls; an engine that takes one call at a time does it after the call."""
         if isinstance(self._one_call, nullcontext):
             self._announce()
         elif self._one_call.acquire(blocking=False):

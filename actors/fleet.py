@@ -13,7 +13,7 @@ from typing import Any
 from actors.handles import EngineDownError, EngineFailedError, EngineHandle, IndexDownError
 from actors.placement import PREFILL_RATE, STEP_S, Load
 from actors.rates import EngineLoad
-from search.types import Outcome
+from search.types import Outcome, Score
 
 _RETRY_S = 1.0
 _ASK_S = 10.0
@@ -146,6 +146,13 @@ class Fleet:
         if before != (bool(load.prefills), bool(load.measured)):
             self._assume(self._median())
 
+    def learn_scores(self, load: EngineLoad, scores: Sequence[Score]) -> None:
+        """What a call of scores taught about its engine, and about those of which nothing is known yet."""
+        before = load.score_s
+        load.learn_scores(scores)
+        if load.score_s and not before:
+            self._assume(self._median())
+
     # -- calls -----------------------------------------------------------------------------------------------------
     async def timed(self, name: str, call: Coroutine[Any, Any, Any], limit_s: float) -> Any:
         """Await a call; an engine that hangs is killed and counts as down.
@@ -266,6 +273,7 @@ class Fleet:
 
 def _alike(a: Load, b: Load | None) -> bool:
     """Whether rates differ by less than a quarter."""
-    return b is not None and all(
-        0.8 < x / y < 1.25 for x, y in ((a.prefill_rate, b.prefill_rate), (a.step_s, b.step_s))
-    )
+    if b is None:
+        return False
+    rates = (a.prefill_rate, b.prefill_rate), (a.step_s, b.step_s), (a.row_s, b.row_s), (a.score_s, b.score_s)
+    return all(0.8 * y <= x <= 1.25 * y for x, y in rates)

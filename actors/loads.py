@@ -122,7 +122,7 @@ class LoadBook:
 
     def busy_s(self, actor: str) -> float:
         """Seconds that a typical row takes here in the waves to come, behind its share of the prefill that waits and
-        beside the rows that are to be expected of the trees that live here."""
+        beside the rows that are to be expected of the trees that live here, and their scoring."""
         standing = self.actors[actor]
         row_s = standing.row_s or standing.step_s / self._rows_per_engine
         rows = max(standing.rows, standing.demand)

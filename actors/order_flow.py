@@ -119,7 +119,8 @@ class OrderFlow:
                 return
             trees: dict[str, list[Order]] = defaultdict(list)
             for order in pending:
-                trees[order.work.problem_id].append(order)
+                if not order.done:
+                    trees[order.work.problem_id].append(order)
             pending = []
             for members in trees.values():
                 decisions = await self.assign(members)
@@ -297,7 +298,7 @@ class OrderFlow:
             cost = outcome.cost + Cost(
                 predicted_hit=predicted,
                 available_hit=placed.available,
-                mispredicted=abs(predicted - order.branch.whole(outcome.cost.actual_hit)),
+                mispredicted=abs(predicted - order.branch.whole(outcome.cost.actual_hit)) if outcome.samples else 0,
                 seconds={"queue": queued},
             )
             whole = replace(outcome, cost=cost)

@@ -25,6 +25,8 @@ from actors.policies import registry
 from actors.policies.base import Policy
 
 _TREES = 1 << 16
+_SILENT_S = 600.0
+"""A tree without a wave for so long brings no work any more, or is placed as a new one."""
 _FOLLOWS = 0.05
 _HYSTERESIS = 2.0
 """Prefills of a branch that an engine must have less to do for a tree to move there: a move costs each branch one."""
@@ -59,6 +61,7 @@ class _Tree:
     home: tuple[str, ...]
     rows_each: float
     waves: int = 0
+    seen_s: float = 0.0
 
 
 Nearest = Callable[[Assignment, Sequence[str]], str | None]
@@ -79,6 +82,7 @@ class Placer:
         self.counts = {"waves": 0, "branches": 0, "away": 0, "available_tokens": 0, "captured_tokens": 0}
         self._holders = holders
         self._nearest = nearest or (lambda wave, free: None)
+        self._clock = clock
         self._policies: dict[str, Policy] = {}
         self._wave_rows = 0.0
         self._rows = 0.0
@@ -135,11 +139,12 @@ class Placer:
             self._wave_rows += _FOLLOWS * (rows - self._wave_rows)
         # A new tree's first wave is small; engines are to be chosen for the waves that follow.
         expected = rows if waves else max(rows, self._wave_rows)
-        tree = self.trees[asked.tree] = _Tree(homes, expected / len(homes), waves)
+        now_s = self._clock()
+        tree = self.trees[asked.tree] = _Tree(homes, expected / len(homes), waves, now_s)
         self._rows += expected
         for actor in homes:
             self.loads.settle(actor, tree.rows_each, 1)
-        while len(self.trees) > _TREES:
+        while len(self.trees) > _TREES or next(iter(self.trees.values())).seen_s < now_s - _SILENT_S:
             self._leave(self.trees.popitem(last=False)[1])
         return tree
 

@@ -130,7 +130,8 @@ class EngineLoad:
         if not self.prefills:
             self.prefill_rate = typical.prefill_rate
         if not self.measured:
-            self.step_s, self.row_s, self.score_s = typical.step_s, typical.row_s, typical.score_s
+            self.step_s, self.row_s, self.turn_s = typical.step_s, typical.row_s, 0.0
+            self.score_s = typical.score_s
 
     # -- rates -----------------------------------------------------------------------------------------------------
     def learn(
@@ -152,6 +153,7 @@ class EngineLoad:
         self.calls_back += 1
         self._rows_back = (1 - _WEIGHT) * self._rows_back + sum(len(o.samples) for o in outcomes)
         self._scored_s *= 1 - _WEIGHT
+        self._learn_score_s()
         prefilled = sum(o.cost.prefilled for o in outcomes)
         prefill_s = sum(o.cost.seconds.get("prefill", 0.0) for o in outcomes)
         if prefilled >= 16 and prefill_s > 1e-4:
@@ -176,7 +178,10 @@ class EngineLoad:
         if scores:
             self.question_s += (_WEIGHT if self.question_s else 1.0) * (seconds / len(scores) - self.question_s)
         self._scored_s += seconds
-        if self._rows_back:
+        self._learn_score_s()
+
+    def _learn_score_s(self) -> None:
+        if self.question_s and self._rows_back:
             self.score_s = self._scored_s / self._rows_back
 
     def expected_s(self, prefill_tokens: int, steps: int) -> float:

@@ -112,7 +112,7 @@ def _busy_s(flow: OrderFlow, load: EngineLoad, queue: ReadyQueue) -> float:
 
 def _row_s(flow: OrderFlow, load: EngineLoad, new_tokens: int) -> float:
     """Seconds that a row ahead takes: its share of a full batch, and its scoring."""
-    return new_tokens * load.step_s / flow.options.batch_rows + load.score_s
+    return new_tokens * (load.row_s + load.step_s / flow.options.batch_rows) + load.score_s
 
 
 def _moves(flow: OrderFlow, group: Sequence[Order], donor: str, name: str) -> list[tuple[Order, Placed]]:

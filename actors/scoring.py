@@ -82,8 +82,9 @@ class Scoring:
 
     async def _call(self, name: str, group: Sequence[_Item], scores: dict[int, Score]) -> str:
         """An empty string once the group has its scores, else why it has not."""
+        if (load := self._fleet.loads.get(name)) is None:
+            return "the engine left"
         self._on_call(name, True)
-        load = self._fleet.loads[name]
         load.scoring += len(group)
         self._fleet.changed.add(name)
         try:
@@ -99,6 +100,6 @@ class Scoring:
             load.scoring -= len(group)
             self._fleet.changed.add(name)
             self._on_call(name, False)
-        load.learn_scores(found)
+        self._fleet.learn_scores(load, found)
         scores.update((id(item), score) for item, score in zip(group, found, strict=True))
         return ""

@@ -39,7 +39,9 @@ class Stragglers:
         """Send copies to engines that have nothing else to do; while there are none, look again later."""
         flow, left = self._flow, 0
         for tree in {order.work.problem_id for order in orders}:
-            members = [order for order in orders if order.work.problem_id == tree]
+            members = [order for order in orders if order.work.problem_id == tree and not order.done]
+            if not members:
+                continue
             for order, placed in zip(members, await flow.assign(members), strict=False):
                 if order.done or order.hedged:
                     continue

@@ -80,7 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         ray.shutdown()
     if args.save:
         before = json.loads(_RESULTS.read_text())["parts"] if _RESULTS.exists() else {}
-        saved = {"environment": environment(), "parts": {**before, **found}}
+        measured = {part: {"environment": environment(), **one} for part, one in found.items()}
+        saved = {"parts": {**before, **measured}}
         _RESULTS.write_text(json.dumps(saved, indent=1) + "\n")
     print(json.dumps(found) if args.json else _shown(found))
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
@@ -102,7 +103,7 @@ class TreeSearch:
             reason = await self._waves(run)
             run.skipping.close()
             result = self._result(run, reason)
-        except Exception:
+        except (Exception, asyncio.CancelledError):
             await self.pool.finish(problem.id, [*prompts, *_kept(self.verifier, problem)])
             raise
         await self.pool.finish(problem.id, [*prompts, *_kept(self.verifier, problem)])

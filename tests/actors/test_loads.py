@@ -126,6 +126,35 @@ def test_a_home_grows_with_what_is_ready_and_keeps_the_engines_that_hold_most():
     assert found.assign(wave("p", [b"y"]))[0].actor == "c"
 
 
+def homes_of(found, tree):
+    return {placed.actor for placed in found.assign(wave(tree, [b"1", b"2", b"3", b"4"]))}
+
+
+def test_among_many_trees_a_home_is_its_share_and_grows_again_when_they_end():
+    found = placer()
+    assert homes_of(found, "p") == set("abcd")
+    others = [f"t{i}" for i in range(12)]
+    for other in others:
+        homes_of(found, other)
+    assert len(homes_of(found, "p")) == 1
+    for other in others:
+        found.end_tree(other)
+    assert homes_of(found, "p") == set("abcd")
+    found.end_tree("p")
+    assert found._rows == 0
+
+
+def test_trees_that_fell_silent_do_not_count_for_ever():
+    found = placer()
+    for i in range(12):
+        homes_of(found, f"t{i}")
+    found._clock.now = 1000.0
+    found.assign(Assignment("", (), {name: load() for name in "abcd"}, 2, driver="d"))
+    homes_of(found, "p")
+    assert homes_of(found, "p") == set("abcd")
+    assert found.stats()["trees"] == 1
+
+
 def test_a_restarted_index_finds_homes_again_where_the_kv_is():
     found = placer({b"x": "d"})
     assert found.assign(wave("p", [b"x"]))[0].actor == "d"

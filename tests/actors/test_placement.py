@@ -187,6 +187,9 @@ def test_home_is_as_large_as_the_ready_rows_need():
 def test_home_is_no_larger_than_the_trees_share_of_busy_engines():
     assert [home_size(16, others, 2, 4) for others in (0, 16, 48, 240)] == [4, 2, 1, 1]
     assert home_size(4, 4, 16, 4) == 1, "engines that are not full take as much as fills them"
+
+
+def test_a_new_home_is_the_engines_with_least_to_do():
     busy = {"a": 3.0, "b": 0.0, "c": 1.0, "d": 0.5}
     assert homes_of(1, (), busy) == ("b",)
     assert homes_of(3, (), busy) == ("b", "d", "c")
@@ -265,6 +268,9 @@ def test_scoring_is_work_that_rows_bring():
         engine.learn([outcome(0, 0.0, 20, 0.5), outcome(0, 0.0, 20, 0.5)], rows=2, batch_rows=8)
         engine.learn_scores([Score("s", 0.5, "a", Cost(seconds={"score": 0.3}))])
     assert engine.score_s == pytest.approx(0.15) and engine.question_s == pytest.approx(0.3)
+    for _ in range(100):
+        engine.learn([outcome(0, 0.0, 20, 0.5)], rows=1, batch_rows=8)
+    assert engine.score_s < 1e-4, "rows that nobody scores any more"
     before = engine.view().prefill_tokens
     engine.scoring = 5
     assert engine.view().prefill_tokens - before == 150

@@ -1,15 +1,18 @@
 """KV between engines of one process: what moves, what it is measured to cost, and what happens when it fails."""
 
 import asyncio
+import threading
 
 import pytest
 
+from actors.engine_actor import EngineActor
 from actors.handles import EngineDownError, EngineFailedError, EngineHandle, InlineEngine
 from actors.rsbcm import RSBCM
 from actors.transfer import InlineTransport, LinkSpeed, Mover
 from engine.base import path_keys
 from engine.scripted import ScriptedEngine
 from engine.simulated import SimulatedEngine
+from engine.text_engine import Latency
 from search.types import Expansion, Sampling
 
 PATH = (tuple(range(65, 97)),)
@@ -68,6 +71,32 @@ def test_what_one_engine_grew_another_need_not_prefill():
     assert came
     assert prefilled == 0
     assert indexed > 0
+
+
+def test_kv_leaves_and_reaches_an_engine_whose_call_is_under_way():
+    inside, go = threading.Event(), threading.Event()
+
+    def sleep(seconds: float) -> None:
+        inside.set()
+        assert go.wait(30)
+
+    busy = EngineActor("a", lambda: SimulatedEngine(latency=Latency(per_call_s=0.1), sleep=sleep))
+    other = EngineActor("b", SimulatedEngine)
+    call = threading.Thread(target=lambda: busy.expand([order()], "t"))
+    call.start()
+    try:
+        assert inside.wait(30)
+        key = path_keys("simulated", PATH)[-1]
+        length = sum(map(len, PATH)) - 1
+        assert other.import_kv(busy.export_kv(key)) == length
+        longer = (*PATH[:-1], (*PATH[-1], 7, 8, 9))
+        sample = other.expand([order(longer)], "t")[0]
+        assert sample.cost.actual_hit >= length - 1
+        assert busy.import_kv(other.export_kv(path_keys("simulated", longer)[-1])) == length + 3
+        assert call.is_alive()
+    finally:
+        go.set()
+        call.join(30)
 
 
 def test_kv_that_is_not_there_is_prefilled_as_ever():

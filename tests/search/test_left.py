@@ -40,6 +40,27 @@ def test_whatever_ends_it_is_told_and_raised(lab, error):
     assert told[-1].data == {"why": error.__name__}
 
 
+def test_a_cancelled_search_leaves_nothing_at_engines_and_index(lab):
+    one = lab(SimulatedEngine(depth=6), SimulatedEngine(depth=6))
+
+    async def main() -> int:
+        waves = asyncio.Event()
+        search = one.search("tot", on_event=lambda event: waves.set() if event.kind == "wave" else None)
+        task = asyncio.create_task(search.run(Problem("What is 6 * 7?")))
+        await waves.wait()
+        grown = one.pool.index.rsbcm.stats()["trees"]
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.sleep(0.01)
+        return grown
+
+    assert asyncio.run(main()) == 1
+    assert one.pool.index.rsbcm.stats()["trees"] == 0
+    held = [engine.actor.engine.tree.num_tokens for engine in one.pool.engines.values()]
+    assert sum(held) == 0
+
+
 def test_a_sink_that_always_raises_hides_nothing(lab):
     def raising(event: Event) -> None:
         raise ValueError(event.kind)
