@@ -55,7 +55,8 @@ class SlowestFirst(InlineEngine):
 
 @pytest.mark.parametrize("name", [name for name in ALL if name != "greedy"])
 def test_case_14_every_completion_sits_in_its_own_tree(lab, name):
-    one = lab(EchoEngine(), EchoEngine(), handle=SlowestFirst, options=PoolOptions(rows_per_engine=1))
+    mixed = PoolOptions(rows_per_engine=1, placement="round_robin")
+    one = lab(EchoEngine(), EchoEngine(), handle=SlowestFirst, options=mixed)
     options = {
         "ab_mcts": {"simulations": 12},
         "beam": {"n": 4, "m": 2},
