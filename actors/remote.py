@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import ray
@@ -18,7 +19,7 @@ from actors.engine_actor import EngineActor
 from actors.handles import EngineDownError, EngineFailedError, EngineHandle, IndexDownError
 from actors.messages import Reply
 from actors.metrics import METRICS, EngineMeter
-from actors.names import PREFIX, engine_name, new_session
+from actors.names import PREFIX, engine_name, new_session, session_of
 from actors.placement import Placed
 from actors.placer import Assignment
 from actors.reward import RewardActor, RewardSpec
@@ -223,6 +224,19 @@ def running_actors() -> dict[str, dict[str, Any]]:
         except RayError as error:
             rows[name] = {"state": f"down: {_first_line(error)}"}
     return rows
+
+
+def tell_indexes(method: str, *args: Any) -> list[str]:
+    """Call a method of every index on the cluster; the names of those that answered."""
+    rows = ray.util.list_named_actors(all_namespaces=True)
+    asked: dict[Any, str] = {}
+    for row in rows:
+        if row["name"].startswith(PREFIX) and not session_of(row["name"])[1]:
+            with suppress(ValueError, RayError):
+                index = ray.get_actor(row["name"], namespace=row["namespace"])
+                asked[getattr(index, method).remote(*args)] = row["name"]
+    done = ray.wait(list(asked), num_returns=len(asked), timeout=_STATS_S)[0] if asked else []
+    return sorted(asked[ref] for ref in done)
 
 
 def start_reward(name: str, spec: RewardSpec, num_cpus: float, num_gpus: float) -> RayReward:

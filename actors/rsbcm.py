@@ -22,6 +22,8 @@ __all__ = ["RSBCM", "Assignment", "Scored"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
+NOTICE_S = 600.0
+"""A node that is still there so long behind its notice stays after all."""
 _NEAR = 0.75
 """Cosine of sketches from which a root counts as near: two problems in one template stay below it."""
 _SHARE = 20
@@ -55,6 +57,7 @@ class RSBCM:
         self.index = BlockIndex(clock, lease_s)
         self.claims = Claims(clock)
         self.placer = Placer(lambda key: self.index.holders(key), self._near, clock)
+        self._leaving: dict[str, float] = {}
         self._propose_s = clock()
         self._counts = {
             "batches": 0,
@@ -116,6 +119,21 @@ class RSBCM:
     def end_tree(self, tree: str, driver: str = "") -> None:
         self.claims.end_tree(name_of(driver), name_of(tree))
         self.placer.end_tree(tree)
+
+    # -- nodes -------------------------------------------------------------------------------------------------------
+    @_entry
+    def leave(self, node: str, seconds: float) -> None:
+        """Notice that a node goes in `seconds`: drivers read it by `leaving` and drain the engines there."""
+        if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+            raise BadMessageError(f"not a time to leave in: {str(seconds)[:80]}")
+        self._leaving[name_of(node)] = self.clock() + seconds
+
+    def leaving(self) -> dict[str, float]:
+        """Nodes that were said to leave, with the seconds they have; one is forgotten `NOTICE_S` behind its time."""
+        with self.lock:
+            now = self.clock()
+            self._leaving = {node: at for node, at in self._leaving.items() if at > now - NOTICE_S}
+            return {node: max(at - now, 0.0) for node, at in self._leaving.items()}
 
     # -- placement ---------------------------------------------------------------------------------------------------
     def assign(self, wave: Assignment) -> list[Placed]:

@@ -17,6 +17,7 @@ from orchestrator.batch.status import status
 from orchestrator.calibrate_command import calibrate
 from orchestrator.compare_command import compare
 from orchestrator.config import Config, UsageError
+from orchestrator.drain_command import drain
 from orchestrator.estimate_command import estimate
 from orchestrator.report.command import diff, explain, export_command, report, show
 
@@ -141,6 +142,7 @@ app.command()(compare)
 app.command()(estimate)
 app.command()(run)
 app.command()(status)
+app.command()(drain)
 app.command()(report)
 app.command()(show)
 app.command()(explain)

@@ -31,6 +31,7 @@ from actors.remote import (
     start_engine,
     start_index,
     start_reward,
+    tell_indexes,
 )
 from actors.reward import RewardSpec
 from actors.spec import EngineSpec
@@ -64,6 +65,7 @@ class RayCluster:
         self._begin: Callable[[str], RayEngine] | None = None
         self._each: dict[str, float] = {}
         self._most: int | None = None
+        self._elastic = False
         self._rewards: list[RayReward] = []
         self.metrics = RayMetrics()
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -75,7 +77,7 @@ class RayCluster:
             self._connect(config)
         layout = self._layout(config)
         self.metrics.keep()
-        self._index, self._most = start_index(), config.max_engines
+        self._index, self._most, self._elastic = start_index(), config.max_engines, config.elastic
         self._each = {"CPU": layout.cpus_each, "GPU": layout.gpus_each}
         self._begin = partial(
             start_engine,
@@ -113,9 +115,12 @@ class RayCluster:
 
     # -- `actors.membership.Cluster` -------------------------------------------------------------------------------
     async def look(self) -> Sight:
-        """What Ray tells everybody: the nodes that live, and resources that are free. That a node is being drained it
-        tells its own parts only (`ray._private`), so engines leave when their node is gone and Ray found no other place
-        for them in `elastic.LOST_S`; until then they count as down, and searches go on without them."""
+        """What Ray tells everybody: the nodes that live, and resources that are free; and what `tell_leaving` was told.
+
+        That a node is being drained Ray tells its own parts only (`ray._private`). Without a notice engines leave when
+        their node is gone and Ray found no other place for them in `elastic.LOST_S`; until then they count as down, and
+        searches go on without them.
+        """
         try:
             return await asyncio.to_thread(self._look)
         except (RayError, RuntimeError, OSError) as error:
@@ -141,9 +146,24 @@ class RayCluster:
         engines = {engine.name: engine for engine in self._engines}
         for name, node in _nodes_of([engines[name] for name in self._whereabouts.unsure(engines, alive)]).items():
             self._whereabouts.note(name, node)
+        notices = self._notices()
+        going = {node["NodeID"]: left_s for node in nodes for name, left_s in notices.items() if name in _names(node)}
+        leaving = {name: going[node] for node in going for name in self._whereabouts.on([node]) if name in engines}
+        if not self._elastic:
+            return Sight(0, leaving)
         free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
-        places = room(self._each, list(alive.values()), free, len(engines), self._most)
-        return Sight(places, dict.fromkeys(self._whereabouts.lost(engines, alive), 0.0))
+        staying = [resources for node, resources in alive.items() if node not in going]
+        places = room(self._each, staying, free, len(engines), self._most)
+        return Sight(places, {**dict.fromkeys(self._whereabouts.lost(engines, alive), 0.0), **leaving})
+
+    def _notices(self) -> dict[str, float]:
+        """Nodes that are to leave; none while the index is down."""
+        if self._index is None:
+            return {}
+        with suppress(RayError):
+            notices: dict[str, float] = ray.get(self._index.actor.leaving.remote(), timeout=_WHERE_S)
+            return notices
+        return {}
 
     # -- parts -----------------------------------------------------------------------------------------------------
     def _connect(self, config: Config) -> None:
@@ -208,6 +228,11 @@ def _nodes_of(engines: Sequence[RayEngine]) -> dict[str, str]:
     return found
 
 
+def _names(node: dict[str, Any]) -> tuple[str, ...]:
+    """By what a node may be called."""
+    return node["NodeID"], node["NodeManagerAddress"], node["NodeManagerHostname"]
+
+
 def _auto(gpus: float, each: float, shares: list[float], cpus: float) -> int:
     """As many engines as there is room for beside the reward models' shares of GPUs."""
     if each > 0:
@@ -228,6 +253,27 @@ def look() -> dict[str, dict[str, Any]]:
         raise NoClusterError("no Ray cluster answers; start one with `ray start --head`, or name it by RAY_ADDRESS")
     try:
         return running_actors()
+    finally:
+        if not here:
+            ray.shutdown()
+
+
+def tell_leaving(node: str, seconds: float) -> list[str]:
+    """Tell every orchestrator on the cluster that a node goes in `seconds`; names of those that were told.
+
+    node: id, address or host name as Ray has it; UsageError for another one, NoClusterError without a cluster.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    here = ray.is_initialized()
+    if not here and not _attached({"log_to_driver": False, "logging_level": logging.ERROR}):
+        raise NoClusterError("no Ray cluster answers; start one with `ray start --head`, or name it by RAY_ADDRESS")
+    try:
+        nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+        alive = [_names(row) for row in nodes if row["Alive"]]
+        if not any(node in names for names in alive):
+            known = ", ".join(sorted({name for _, *names in alive for name in names}))
+            raise UsageError(f"node {node!r} is not on the cluster; choices: {known}, or a node's id")
+        return tell_indexes("leave", node, seconds)
     finally:
         if not here:
             ray.shutdown()

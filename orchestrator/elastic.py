@@ -42,6 +42,10 @@ class Whereabouts:
         self._nodes[engine] = node
         self._since_s.pop(engine, None)
 
+    def on(self, nodes: Collection[str]) -> list[str]:
+        """Engines on these nodes."""
+        return [name for name, node in self._nodes.items() if node in nodes]
+
     def lost(self, engines: Iterable[str], alive: Collection[str]) -> list[str]:
         """Engines to be given up; one that was never heard of is still starting."""
         gone = [name for name in self.unsure(engines, alive) if name in self._nodes]

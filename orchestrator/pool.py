@@ -34,7 +34,7 @@ def start_pool(
 ) -> tuple[Dispatcher, Callable[[], None]]:
     """The pool and what closes it. reward: a verifier whose models are started with the engines. meter: told of
     outcomes and failures; its metrics go to Ray where there is one. beside: runs a coroutine for as long as there are
-    searches, with `elastic`: without it the engines stay those of the start."""
+    searches: engines on nodes that are to leave are drained, and with `elastic` others join."""
     engines: list[EngineHandle]
     index: IndexHandle
     transport: Transport
@@ -60,7 +60,7 @@ def start_pool(
         engines, gpus, close = list(remote), layout.gpus_each > 0, cluster.close
         transport = cluster.transport(config)
         meter.send_to(cluster.metrics)
-        grows = cluster if config.elastic else None
+        grows = cluster
     options = PoolOptions(
         attempts=config.attempts,
         rows_per_engine=config.rows_per_engine or (16 if gpus else 2),

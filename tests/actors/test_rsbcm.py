@@ -14,7 +14,7 @@ from actors.handles import InlineIndex
 from actors.live_pins import LivePins
 from actors.messages import Memory, pack
 from actors.placement import Branch, Load
-from actors.rsbcm import RSBCM, Assignment, Scored
+from actors.rsbcm import NOTICE_S, RSBCM, Assignment, Scored
 from tests.actors.batches import add, batch, drop, key
 
 A, B, C, D = map(key, (b"a", b"b", b"c", b"d"))
@@ -92,6 +92,18 @@ def test_a_dead_driver_loses_its_pins_and_scores_and_the_others_keep_theirs(rsbc
     rsbcm.apply(pack(batch(0, add(b"a"))))
     assert not rsbcm.claims.pinned(A) and rsbcm.claims.omega(A) is None and rsbcm.claims.pinned(B)
     assert rsbcm.renew("one", 1) == "resync"
+
+
+def test_a_notice_that_a_node_leaves_runs_out_and_is_forgotten_long_after(rsbcm, now):
+    rsbcm.leave("n1", 120)
+    rsbcm.leave("n2", 10.0)
+    now[0] += 30
+    assert rsbcm.leaving() == {"n1": 90.0, "n2": 0.0}
+    now[0] += NOTICE_S
+    assert rsbcm.leaving() == {"n1": 0.0}
+    for seconds in (-1, float("nan"), float("inf"), "soon"):
+        rsbcm.leave("n3", seconds)
+    assert list(rsbcm.leaving()) == ["n1"] and counts(rsbcm, "bad_messages") == [4]
 
 
 def test_a_driver_tells_a_new_index_its_pins_again(rsbcm):
