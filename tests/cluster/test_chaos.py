@@ -190,8 +190,11 @@ def test_a_node_is_removed(rig: Rig) -> None:
     assert second not in rig.cluster.worker_nodes and not rig.orchestrator.pool.fleet.is_up(gone[0])
     rig.cluster.add_node(num_cpus=1, object_store_memory=STORE)
     rig.orchestrator.start()
+    until = time.monotonic() + PATIENCE_S
     survives(rig, lambda: None)
-    assert rig.orchestrator.stats()[gone[0]]["expansions"] > 0
+    while not rig.orchestrator.stats()[gone[0]].get("expansions"):  # it may count as down once more on a busy machine
+        assert time.monotonic() < until
+        survives(rig, lambda: None)
 
 
 class Losing:
