@@ -104,11 +104,15 @@ def later(act: Callable[[], object]) -> Callable[[], None]:
 
 
 def survives(rig: Rig, act: Callable[[], object], after_nodes: int = 12) -> None:
+    solves(rig, act, after_nodes)
+    drains(rig.orchestrator)
+
+
+def solves(rig: Rig, act: Callable[[], object], after_nodes: int = 12) -> None:
     trigger = Trigger(act, after_nodes)
     found = rig.orchestrator.solve_many(PROBLEMS, "tot", on_event=trigger, **SEARCH)
     assert trigger.done
     assert told(found) == rig.expected
-    drains(rig.orchestrator)
 
 
 def drains(orchestrator: Orchestrator) -> None:
@@ -142,7 +146,8 @@ def noticed(rig: Rig, found: Callable[[], bool]) -> None:
     until = time.monotonic() + PATIENCE_S
     while not found():
         assert time.monotonic() < until
-        survives(rig, lambda: None)
+        solves(rig, lambda: None)
+    drains(rig.orchestrator)
 
 
 def test_case_68_an_engine_is_killed(rig: Rig) -> None:
@@ -155,7 +160,7 @@ def test_case_68_an_engine_is_killed(rig: Rig) -> None:
 def test_an_engine_is_stopped_found_silent_killed_and_replaced(rig: Rig) -> None:
     before, fleet = rig.orchestrator.start(), rig.orchestrator.pool.fleet
     downs = fleet._downs["engine-1"]
-    survives(rig, later(lambda: os.kill(before["engine-1"], signal.SIGSTOP)))
+    solves(rig, later(lambda: os.kill(before["engine-1"], signal.SIGSTOP)))
     noticed(rig, lambda: fleet._downs["engine-1"] > downs)
     after = rig.orchestrator.start()
     assert after["engine-0"] == before["engine-0"] and after["engine-1"] != before["engine-1"]
@@ -195,7 +200,7 @@ def test_a_node_is_removed(rig: Rig) -> None:
     assert len(gone) == 1
     second = rig.cluster.worker_nodes.copy().pop()
     removing = threading.Thread(target=rig.cluster.remove_node, args=(second,), kwargs={"allow_graceful": False})
-    survives(rig, removing.start)
+    solves(rig, removing.start)
     removing.join(PATIENCE_S)
     assert second not in rig.cluster.worker_nodes
     noticed(rig, lambda: not rig.orchestrator.pool.fleet.is_up(gone[0]))

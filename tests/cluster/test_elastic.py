@@ -1,5 +1,5 @@
-"""A cluster that grows while problems are solved, on real Ray: a new node's engine works, a lost one costs time, and one
-that is said to leave is left before."""
+"""A cluster that grows and shrinks while problems are solved, on real Ray: a new node's engine works, a lost one costs
+time, and one that is said to leave is left before."""
 
 import threading
 import time
