@@ -202,15 +202,10 @@ def start_engine(
 
 
 def running_actors() -> dict[str, dict[str, Any]]:
-    """`stats` of every index and engine on the cluster by actor name, `{"state": why}` of one that does not answer.
-
-    Engines are named behind their index: `rksc-index-....engine-0`.
-    """
-    found = {row["name"]: row["namespace"] for row in ray.util.list_named_actors(all_namespaces=True)}
-    ours = {name: namespace for name, namespace in sorted(found.items()) if name.startswith(PREFIX)}
+    """`stats` of every index and engine on the cluster by actor name, `{"state": why}` of one that does not answer."""
     asked: dict[str, Any] = {}
     rows: dict[str, dict[str, Any]] = {}
-    for name, namespace in ours.items():
+    for name, namespace in _named_actors().items():
         try:
             asked[name] = ray.get_actor(name, namespace=namespace).stats.remote()
         except (ValueError, RayError) as error:
@@ -228,15 +223,19 @@ def running_actors() -> dict[str, dict[str, Any]]:
 
 def tell_indexes(method: str, *args: Any) -> list[str]:
     """Call a method of every index on the cluster; the names of those that answered."""
-    rows = ray.util.list_named_actors(all_namespaces=True)
     asked: dict[Any, str] = {}
-    for row in rows:
-        if row["name"].startswith(PREFIX) and not session_of(row["name"])[1]:
+    for name, namespace in _named_actors().items():
+        if not session_of(name)[1]:
             with suppress(ValueError, RayError):
-                index = ray.get_actor(row["name"], namespace=row["namespace"])
-                asked[getattr(index, method).remote(*args)] = row["name"]
+                asked[getattr(ray.get_actor(name, namespace=namespace), method).remote(*args)] = name
     done = ray.wait(list(asked), num_returns=len(asked), timeout=_STATS_S)[0] if asked else []
     return sorted(asked[ref] for ref in done)
+
+
+def _named_actors() -> dict[str, str]:
+    """Namespaces of the indexes and engines on the cluster, by name; engines: `rksc-index-....engine-0`."""
+    rows = ray.util.list_named_actors(all_namespaces=True)
+    return dict(sorted((row["name"], row["namespace"]) for row in rows if row["name"].startswith(PREFIX)))
 
 
 def start_reward(name: str, spec: RewardSpec, num_cpus: float, num_gpus: float) -> RayReward:

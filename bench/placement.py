@@ -111,10 +111,10 @@ def _scaling(work: Work, options: Mapping[str, Any], questions: Sequence[str], r
         _round(one, work, {**options, "engines": 1}, questions)
         _round(four, work, {**options, "engines": _ENGINES}, questions)
     gain = ratio(one.seconds, four.seconds)
-    seconds = {"seconds_one": one.seconds, "seconds_four": four.seconds}
     return {
         "problems": len(questions),
-        **seconds,
+        "seconds_one": one.seconds,
+        "seconds_four": four.seconds,
         "gain": gain.median,
         "gain_low": gain.low,
         "gain_high": gain.high,

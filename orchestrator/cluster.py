@@ -8,8 +8,8 @@ import math
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -148,7 +148,7 @@ class RayCluster:
             self._whereabouts.note(name, node)
         notices = self._notices()
         going = {node["NodeID"]: left_s for node in nodes for name, left_s in notices.items() if name in _names(node)}
-        leaving = {name: going[node] for node in going for name in self._whereabouts.on([node]) if name in engines}
+        leaving = {name: going[node] for node in going for name in self._whereabouts.on(node) if name in engines}
         if not self._elastic:
             return Sight(0, leaving)
         free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
@@ -246,16 +246,9 @@ def _resources() -> dict[str, float]:
 
 
 def look() -> dict[str, dict[str, Any]]:
-    """What runs on the cluster that RAY_ADDRESS or `ray start` names: `stats` by actor name. UsageError without one."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    here = ray.is_initialized()
-    if not here and not _attached({"log_to_driver": False, "logging_level": logging.ERROR}):
-        raise NoClusterError("no Ray cluster answers; start one with `ray start --head`, or name it by RAY_ADDRESS")
-    try:
+    """What runs on the cluster that RAY_ADDRESS or `ray start` names: `stats` by actor name. NoClusterError without."""
+    with _on_cluster():
         return running_actors()
-    finally:
-        if not here:
-            ray.shutdown()
 
 
 def tell_leaving(node: str, seconds: float) -> list[str]:
@@ -263,17 +256,24 @@ def tell_leaving(node: str, seconds: float) -> list[str]:
 
     node: id, address or host name as Ray has it; UsageError for another one, NoClusterError without a cluster.
     """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    here = ray.is_initialized()
-    if not here and not _attached({"log_to_driver": False, "logging_level": logging.ERROR}):
-        raise NoClusterError("no Ray cluster answers; start one with `ray start --head`, or name it by RAY_ADDRESS")
-    try:
+    with _on_cluster():
         nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
         alive = [_names(row) for row in nodes if row["Alive"]]
         if not any(node in names for names in alive):
             known = ", ".join(sorted({name for _, *names in alive for name in names}))
             raise UsageError(f"node {node!r} is not on the cluster; choices: {known}, or a node's id")
         return tell_indexes("leave", node, seconds)
+
+
+@contextmanager
+def _on_cluster() -> Iterator[None]:
+    """Be on a running cluster: that of this process, or for a while the one that is named."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    here = ray.is_initialized()
+    if not here and not _attached({"log_to_driver": False, "logging_level": logging.ERROR}):
+        raise NoClusterError("no Ray cluster answers; start one with `ray start --head`, or name it by RAY_ADDRESS")
+    try:
+        yield
     finally:
         if not here:
             ray.shutdown()

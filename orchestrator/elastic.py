@@ -42,9 +42,9 @@ class Whereabouts:
         self._nodes[engine] = node
         self._since_s.pop(engine, None)
 
-    def on(self, nodes: Collection[str]) -> list[str]:
-        """Engines on these nodes."""
-        return [name for name, node in self._nodes.items() if node in nodes]
+    def on(self, node: str) -> list[str]:
+        """Engines on this node."""
+        return [name for name, where in self._nodes.items() if where == node]
 
     def lost(self, engines: Iterable[str], alive: Collection[str]) -> list[str]:
         """Engines to be given up; one that was never heard of is still starting."""

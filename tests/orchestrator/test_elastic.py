@@ -34,7 +34,7 @@ def test_an_engine_is_lost_once_its_node_was_gone_for_long_and_no_other_has_it()
     where.note("a", "n1")
     where.note("b", "n2")
     assert where.unsure(engines, {"n1"}) == ["b", "c"]
-    assert where.on(["n2", "n3"]) == ["b"]
+    assert where.on("n2") == ["b"]
     assert where.lost(engines, {"n1"}) == []
     now[0] = LOST_S - 1
     assert where.lost(engines, {"n1"}) == []

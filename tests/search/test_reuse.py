@@ -1,5 +1,7 @@
 """Prefix reuse of whole searches: what is prefilled, and whether the placement's prediction came true."""
 
+from dataclasses import replace
+
 import pytest
 
 from actors.dispatcher import PoolOptions
@@ -13,6 +15,7 @@ ROWS = PoolOptions(rows_per_engine=4)
 def watched(lab, engines, name="tot", **options):
     """A search and each of its outcomes."""
     one = lab(*(SimulatedEngine(depth=6) for _ in range(engines)), options=ROWS)
+    one.pool.flow.options = replace(one.pool.flow.options, moves=False)  # moves wait for real moments of idleness
     outcomes: dict[str, Outcome] = {}
     inner = one.pool.expand
 
@@ -78,7 +81,7 @@ def test_the_predicted_hit_is_the_actual_hit_where_the_path_is_held(lab, name, e
             known += 1
             assert cost.actual_hit == cost.predicted_hit
     below = [order for order in found.tree.asked.values() if order.node_id != "r"]
-    assert known == len(below) if engines == 1 else known >= len(below) // 3
+    assert known == len(below) if engines == 1 else known >= len(below) // 2
     assert found.cost.predicted_hit == sum(outcome.cost.predicted_hit for outcome in outcomes.values())
 
 
