@@ -36,6 +36,8 @@ _RESTART_S = 120.0
 _RETRY_S = 0.2
 _METER_S = 1.0
 _STATS_S = 5.0
+_LASTING = {"max_restarts": -1, "max_task_retries": 0}
+"""An actor that Ray starts again; trying calls again is the caller's business."""
 
 
 class RayMetrics:
@@ -179,23 +181,21 @@ def _here() -> str:
 
 
 def start_index() -> RayIndex:
-    """A restartable index actor that takes no CPU of the engines."""
-    options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": 0}
+    """An index actor that takes no CPU of the engines."""
     name = new_session()
-    return RayIndex(name, ray.remote(RSBCM).options(name=name, **options).remote(lease_s=LEASE_S))
+    return RayIndex(name, ray.remote(RSBCM).options(name=name, num_cpus=0, **_LASTING).remote(lease_s=LEASE_S))
 
 
 def start_engine(
     name: str, spec: EngineSpec, index: RayIndex, num_cpus: float, num_gpus: float, direct: bool = False
 ) -> RayEngine:
-    """A restartable engine actor, named behind its index; retries are the dispatcher's business, by expansion id.
-
-    direct: for `RayTransport` that goes past the object store.
-    """
+    """An engine actor, named behind its index. direct: for a `RayTransport` that goes past the object store."""
     decorate: Any = ray.remote
     groups = {"work": _CALLS, "ctl": 2, "move": 2}
     remote = decorate(concurrency_groups=groups, enable_tensor_transport=direct)(_RemoteEngine)
-    options = {"num_cpus": num_cpus, "num_gpus": num_gpus, "max_restarts": -1, "max_task_retries": 0}
+    options = {"num_cpus": num_cpus, "num_gpus": num_gpus, **_LASTING}
+    # In order, a call whose argument is another engine's would hold up all later ones while that engine hangs.
+    options["allow_out_of_order_execution"] = True
     driver = f"{_here()}:{os.getpid()}"
     actor = remote.options(name=engine_name(index.name, name), **options).remote(name, spec, index.name, driver)
     return RayEngine(name, actor, spec.concurrent)
@@ -239,8 +239,8 @@ def _named_actors() -> dict[str, str]:
 
 
 def start_reward(name: str, spec: RewardSpec, num_cpus: float, num_gpus: float) -> RayReward:
-    """A restartable actor of a reward model; asking once more is its verifier's business."""
-    options = {"num_cpus": num_cpus, "num_gpus": num_gpus, "max_restarts": -1, "max_task_retries": 0}
+    """An actor of a reward model."""
+    options = {"num_cpus": num_cpus, "num_gpus": num_gpus, **_LASTING}
     return RayReward(name, ray.remote(RewardActor).options(**options).remote(spec))
 
 

@@ -77,12 +77,12 @@ def rig(request: pytest.FixtureRequest, nodes: Cluster, tmp_path_factory: pytest
     options = options_for(request.param, tmp_path_factory.mktemp("model"))
     with Orchestrator(**options, runtime="inline", engines=1) as inline:
         expected = told(inline.solve_many(PROBLEMS, "tot", **SEARCH))
-    second = nodes.add_node(num_cpus=1, object_store_memory=STORE)
+    nodes.add_node(num_cpus=1, object_store_memory=STORE)
     with Orchestrator(**options, engines=2) as orchestrator:
         orchestrator.start()
         yield Rig(orchestrator, expected, nodes, options)
-    if second in nodes.worker_nodes:
-        nodes.remove_node(second)
+    for node in list(nodes.worker_nodes):
+        nodes.remove_node(node)
 
 
 class Trigger:
@@ -198,7 +198,8 @@ def test_a_node_is_removed(rig: Rig) -> None:
     stats = rig.orchestrator.stats()
     gone = [name for name, row in stats.items() if row["node_id"] != here]
     assert len(gone) == 1
-    second = rig.cluster.worker_nodes.copy().pop()
+    (second,) = rig.cluster.worker_nodes
+    assert stats[gone[0]]["node_id"] == second.node_id
     removing = threading.Thread(target=rig.cluster.remove_node, args=(second,), kwargs={"allow_graceful": False})
     solves(rig, removing.start)
     removing.join(PATIENCE_S)

@@ -1,6 +1,8 @@
 """KV between two engine actors: through the object store, and by Ray's direct transport (gloo: the one for CPUs)."""
 
 import asyncio
+import os
+import signal
 
 import pytest
 
@@ -51,3 +53,24 @@ def test_a_branch_goes_on_elsewhere_without_prefill(cluster, tmp_path, direct):
     assert came
     assert there.cost.prefilled == 0
     assert there.samples == here.samples
+
+
+def test_an_engine_that_waits_for_a_hung_ones_kv_answers_other_calls(cluster):
+    spec = EngineSpec("simulated")
+    index = start_index()
+    hung, sound = (start_engine(name, spec, index, 1, 0) for name in "ab")
+
+    async def run() -> list[Outcome]:
+        pid = await hung.ready()
+        await sound.ready()
+        os.kill(pid, signal.SIGSTOP)
+        assert not await Mover(RayTransport(), 1e6).bring(hung, sound, b"key", 0, 80, 0.5)
+        assert (await asyncio.wait_for(sound.stats(), 30.0))["name"] == "b"
+        return await asyncio.wait_for(sound.expand([order(PATH)], "t"), 30.0)
+
+    try:
+        (outcome,) = asyncio.run(run())
+    finally:
+        for handle in (hung, sound, index):
+            handle.kill()
+    assert len(outcome.samples) == 2
