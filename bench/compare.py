@@ -53,7 +53,7 @@ class Arithmetic(ReasoningGym):
     parts: Mapping[str, Mapping[str, Any]] = field(
         default_factory=lambda: {
             "chain_sum": {"min_terms": 4, "max_terms": 4, "max_digits": 1},
-            "basic_arithmetic": {"min_terms": 2, "max_terms": 3, "max_digits": 2},
+            "basic_arithmetic": {"min_terms": 2, "max_terms": 2, "max_digits": 2},
         }
     )
 

@@ -282,13 +282,21 @@ def test_replies_are_lost(rig: Rig) -> None:
 
 
 def test_events_are_dropped_doubled_and_late(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between engines and an index in this process, where all that is published passes one place."""
-    monkeypatch.setattr("orchestrator.pool.RSBCM", lossy_index(0.1, seed=3))
-    with Orchestrator(**rig.options, runtime="inline", engines=2) as orchestrator:
-        found = orchestrator.solve_many(PROBLEMS, "tot", **SEARCH)
-        assert told(found) == rig.expected
-        index: Any = orchestrator.pool.index
-        assert all(index.rsbcm.stats()[fault] > 0 for fault in ("lost", "twice", "late"))
+    """On the way from engine actors to the index actor; engines of their own, on a node of their own."""
+    monkeypatch.setattr("actors.remote.RSBCM", lossy_index(0.1, seed=3))
+    node = rig.cluster.add_node(num_cpus=2, object_store_memory=STORE)
+    try:
+        with Orchestrator(**rig.options, engines=2) as orchestrator:
+            faults = dict.fromkeys(("lost", "twice", "late"), 0)
+            until = time.monotonic() + PATIENCE_S
+            while not all(faults.values()):
+                assert time.monotonic() < until, faults
+                assert told(orchestrator.solve_many(PROBLEMS, "tot", **SEARCH)) == rig.expected
+                drains(orchestrator)
+                stats = ray.get(orchestrator.pool.index.actor.stats.remote(), timeout=PATIENCE_S)
+                faults = {fault: stats[fault] for fault in faults}
+    finally:
+        rig.cluster.remove_node(node)
 
 
 @pytest.mark.slow
