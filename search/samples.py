@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from search.types import Outcome, Sample, Verdict
+from search.types import CUT, ENDED, Outcome, Sample, Verdict
 
 
 def deduplicate(outcome: Outcome) -> Outcome:
-    """Merge samples of equal text (white space at the ends aside) into the first; blank ones are left as they are."""
+    """Merge samples of equal text (white space at the ends aside); blank ones are left as they are.
+
+    The first one stands for all that came as far as it; one that ended the path stands for those that did not, and a
+    whole step for one that was cut.
+    """
     first: dict[str, Sample] = {}
     blanks: list[Sample] = []
     for sample in outcome.samples:
@@ -17,10 +21,15 @@ def deduplicate(outcome: Outcome) -> Outcome:
         if not key:
             blanks.append(sample)
         elif key in first:
-            first[key] = replace(first[key], multiplicity=first[key].multiplicity + sample.multiplicity)
+            multiplicity = first[key].multiplicity + sample.multiplicity
+            first[key] = replace(max(first[key], sample, key=_progress), multiplicity=multiplicity)
         else:
             first[key] = sample
     return replace(outcome, samples=(*first.values(), *blanks))
+
+
+def _progress(sample: Sample) -> int:
+    return 2 if sample.finish in ENDED else 0 if sample.finish in CUT else 1
 
 
 def judged(outcome: Outcome, verdicts: Sequence[Verdict]) -> Outcome:

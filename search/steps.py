@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import re
 
-_FINAL = re.compile(
-    r"\\boxed\s*\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}"
-    r"|^\s*#{4}\s*\S"
-    r"|\b(?:final\s+)?answer\b\s*(?:is\s*:?|:)\s*\**\s*[^\s*:]",
-    re.IGNORECASE | re.MULTILINE,
-)
+from search.answers.reply import names_answer
+
 _THINK_TAG = re.compile(r"(</?think>)", re.IGNORECASE)
 
 
 def states_final(text: str) -> bool:
     """True when the step names its final answer outside a `<think>` block."""
-    return bool(_FINAL.search(spoken("", text)))
+    return names_answer(spoken("", text))
 
 
 def has_think_tag(text: str) -> bool:

@@ -26,6 +26,10 @@ class Group:
     members: tuple[str, ...]
 
 
+_WORDS = frozenset({"text", "exact"})
+"""Kinds whose answers are their words: `4 * 6` and `25 - 1` are two."""
+
+
 @dataclass
 class _Ballot:
     """A group in the making; `forms` maps each canonical key in it to the first answer with that key."""
@@ -43,11 +47,12 @@ class _Ballot:
         return Group(answer, len(self.votes), weight, tuple(vote.node_id for vote in self.votes))
 
 
-def tally(votes: Sequence[Vote]) -> list[Group]:
+def tally(votes: Sequence[Vote], kind: str = "auto") -> list[Group]:
     """Groups of equivalent answers by falling weight, then count, then first appearance in `votes`.
 
     Votes without an answer do not count; no votes with one give no groups. An answer joins the first group to
-    all of whose forms it is equivalent. ValueError for a weight that is not finite.
+    all of whose forms it is equivalent; of the kinds `text` and `exact`, the group that says the same. ValueError for a
+    weight that is not finite.
     """
     ballots: list[_Ballot] = []
     by_key: dict[str, _Ballot] = {}
@@ -59,20 +64,15 @@ def tally(votes: Sequence[Vote]) -> list[Group]:
         key = canonical(vote.answer)
         ballot = by_key.get(key)
         if ballot is None:
-            ballot = by_key[key] = _ballot_for(vote.answer, ballots)
+            open_to = () if kind in _WORDS else ballots
+            ballot = next((other for other in open_to if other.admits(vote.answer)), None)
+            if ballot is None:
+                ballots.append(ballot := _Ballot({}))
+            by_key[key] = ballot
             ballot.forms[key] = vote.answer
         ballot.votes.append(vote)
     groups = [ballot.close() for ballot in ballots]
     return sorted(groups, key=lambda group: (-group.weight, -group.count))
-
-
-def _ballot_for(answer: str, ballots: list[_Ballot]) -> _Ballot:
-    """The first ballot that admits the answer, or a new one."""
-    for ballot in ballots:
-        if ballot.admits(answer):
-            return ballot
-    ballots.append(_Ballot({}))
-    return ballots[-1]
 
 
 def beta_confidence(first: int, second: int) -> float:

@@ -120,7 +120,7 @@ def tree_of(content: JournalContent) -> dict[str, Any]:
         "text": row.get("text", ""),
         "stop": row.get("stop_reason", "not finished"),
         "warnings": row.get("warnings", []),
-        "rivals": rivals(nodes, row.get("votes", {})),
+        "rivals": rivals(nodes, row.get("votes", {}), content.problem.kind),
         "nodes": nodes,
     }
 

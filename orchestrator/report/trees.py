@@ -55,15 +55,16 @@ def add_answers(nodes: Nodes, kind: str) -> None:
         node["answer"] = extract(text, kind) if text.strip() else None
 
 
-def rivals(nodes: Sequence[Mapping[str, Any]], votes: Mapping[str, float]) -> list[dict[str, Any]]:
+def rivals(nodes: Sequence[Mapping[str, Any]], votes: Mapping[str, float], kind: str) -> list[dict[str, Any]]:
     """Why an answer won: per group of equal answers its votes, its finished paths, and its best node by score.
 
-    votes: those the strategy counted, under the form that was stated first; groups it counted come first.
+    votes: those the strategy counted, under the form that was stated first; groups it counted come first. kind: of the
+    problem.
     """
     finished = [node for node in nodes if node.get("answer") is not None]
     by_id = {node["id"]: node for node in finished}
     groups = []
-    for answer, members in _groups(finished):
+    for answer, members in _groups(finished, kind):
         best = max((by_id[i] for i in members), key=lambda n: (n["score"] is not None, n["score"] or 0.0))
         form = next((by_id[i]["answer"] for i in members if by_id[i]["answer"] in votes), answer)
         groups.append(
@@ -78,9 +79,9 @@ def rivals(nodes: Sequence[Mapping[str, Any]], votes: Mapping[str, float]) -> li
     return sorted(groups, key=lambda g: (g["votes"] is None, -(g["votes"] or 0.0), -(g["score"] or 0.0)))
 
 
-def _groups(finished: Sequence[Mapping[str, Any]]) -> list[tuple[str, tuple[str, ...]]]:
+def _groups(finished: Sequence[Mapping[str, Any]], kind: str) -> list[tuple[str, tuple[str, ...]]]:
     if len(finished) <= _MAX_VOTERS:
-        return [(g.answer, g.members) for g in tally([Vote(n["answer"], n["id"]) for n in finished])]
+        return [(g.answer, g.members) for g in tally([Vote(n["answer"], n["id"]) for n in finished], kind)]
     written: dict[str, tuple[str, ...]] = {}
     for node in finished:
         written[node["answer"]] = (*written.get(node["answer"], ()), node["id"])

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 
 from search.answers import reply
+from search.answers.display import inlined
 from search.answers.latex import FENCE, MAX_CHARS, boxes, plain, soften
 from search.answers.quantity import head_pattern, number_end, read_head, read_quantity
 from search.answers.structure import read_letter
@@ -55,6 +56,8 @@ def extract(text: str, kind: str = "auto") -> str | None:
     shown = reply.visible(text)
     if shown is None:
         return None
+    if kind != "exact":
+        shown = inlined(shown)
     stated, fallback = _READERS[kind]
     for statement in reply.statements(shown, verbatim=kind == "exact", options=kind == "choice"):
         found = stated(statement)

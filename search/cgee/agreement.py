@@ -35,7 +35,8 @@ class Agreement(Rule):
         return "tree"
 
     def decide(self, wave: Wave) -> Skip | None:
-        groups = tally([_vote(contender) for contender in (*wave.finished, *wave.contenders)])
+        voters = (*wave.finished, *wave.contenders)
+        groups = tally([_vote(contender) for contender in voters], voters[0].kind if voters else "auto")
         if not groups:
             return None
         counts = [round(group.weight) for group in groups]

@@ -29,7 +29,8 @@ def select(contenders: Sequence[Contender], values: Sequence[float | None]) -> i
 
 def answer_groups(contenders: Sequence[Contender]) -> list[int | None]:
     """For each branch the number of its group of equivalent answers; None without an answer."""
-    groups = tally([Vote(contender.answer, str(i)) for i, contender in enumerate(contenders)])
+    votes = [Vote(contender.answer, str(i)) for i, contender in enumerate(contenders)]
+    groups = tally(votes, contenders[0].kind if contenders else "auto")
     number = {int(member): n for n, group in enumerate(groups) for member in group.members}
     return [number.get(i) for i in range(len(contenders))]
 

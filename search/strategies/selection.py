@@ -69,13 +69,13 @@ def pooled(
 ) -> Selection:
     """Vote of all finished paths, or of these voters, each with its multiplicity (times its weight).
 
-    The chosen node is the best member of the winning group (`best_node`).
+    The chosen node is the best member of the winning group (`best_node`), and its answer the one it states.
     """
     groups = poll(tree, tree.complete() if voters is None else voters, weight)
     if not groups:
         return best_partial(tree, reason, rank)
     node = best_node(tree, [tree.node(node_id) for node_id in groups[0].members], rank)
-    return Selection(groups[0].answer, node.id, True, reason, {g.answer: g.weight for g in groups})
+    return Selection(answer_of(tree, node), node.id, True, reason, {g.answer: g.weight for g in groups})
 
 
 def votes(tree: SearchTree, nodes: Sequence[Node]) -> dict[str, float]:
@@ -93,7 +93,7 @@ def poll(tree: SearchTree, nodes: Iterable[Node], weight: Weight | None = None) 
         Vote(answer_of(tree, node), node.id, node.multiplicity * (neutral if w is None else w))
         for node, w in zip(nodes, weights, strict=True)
     ]
-    return tally(ballots)
+    return tally(ballots, tree.problem.kind)
 
 
 def answer_of(tree: SearchTree, node: Node) -> str | None:

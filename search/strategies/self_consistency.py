@@ -16,11 +16,11 @@ from typing import ClassVar, Literal
 
 from search.node import Node
 from search.strategies.options import require_at_least, require_choice, require_number
-from search.strategies.selection import answer_of, poll, pooled
+from search.strategies.selection import poll, pooled
 from search.strategies.whole import WholeSamples
 from search.tree import SearchTree
 from search.types import PruneRule, Sampling, Selection
-from search.voting import Vote, beta_confidence, tally
+from search.voting import beta_confidence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +110,7 @@ class SelfConsistency(WholeSamples):
         return self.voters(tree) if self.prune else tree.finished()
 
     def _agree(self, tree: SearchTree, nodes: list[Node]) -> bool:
-        groups = tally([Vote(answer_of(tree, node), node.id) for node in nodes])
+        groups = poll(tree, nodes)
         return len(groups) == 1 and groups[0].count == self.window
 
 

@@ -215,6 +215,26 @@ def test_case_55_spoken_text_is_outside_of_thinking():
     assert not states_final("Answer: 5</think> hm") and not states_final("The answer may be found")
 
 
+@pytest.mark.parametrize(
+    ("step", "final"),
+    [
+        ("#### 12", True),
+        ("#### yes", True),
+        ("**Answer:** 12", True),
+        ("We get the answer: 12.", True),
+        ("So the answer is 5.", True),
+        ("#### Step 1: Multiply 7 trays by 12 rolls.\n\n", False),
+        ("#### Verification\n\n", False),
+        ("To find the answer: first, multiply 7 by 12 and get 84.\n\n", False),
+        ("The answer is not 5.\n\n", False),
+        ("I think the answer is correct.\n\n", False),
+        ("The answer is as follows:\n\n", False),
+    ],
+)
+def test_a_heading_or_a_passing_mention_ends_no_path(step, final):
+    assert states_final(step) is final
+
+
 # -- cost ----------------------------------------------------------------------------------------------------------
 def test_case_33_a_hundred_calls_of_a_fast_engine_cost_little_overhead(lab):
     naps = []

@@ -4,8 +4,9 @@ import pytest
 
 from engine.base import Branch
 from engine.scripted import ScriptedEngine
+from search.samples import deduplicate
 from search.strategies import registry
-from search.types import Problem, Sample, Sampling
+from search.types import Outcome, Problem, Sample, Sampling
 
 
 def vote(lab, texts, *, kind="auto", samples=None, stop="none", **more):
@@ -46,6 +47,28 @@ def test_case_41_spellings_of_one_answer_are_one_vote_and_the_last_statement_cou
     assert list(found.votes.values()) == [5.0]
     halves, _ = vote(lab, ["Answer: 3/4", "Answer: 0.75", r"so $\boxed{\frac34}$"])
     assert list(halves.votes.values()) == [3.0]
+
+
+def test_answers_that_are_words_are_one_vote_only_where_the_words_are_the_same(lab):
+    """Of the game of 24 all right answers have one value, and wrong ones may claim it."""
+    texts = ["Answer: 1 + 2 = 24", "Answer: 4 * 6", "Answer: (4 + 8) * (6 - 4)", "Answer: 4 * 6"]
+    found, _ = vote(lab, texts, kind="text")
+    assert (found.answer, found.votes) == ("4 * 6", {"4 * 6": 2.0, "1 + 2 = 24": 1.0, "(4 + 8) * (6 - 4)": 1.0})
+
+
+def test_the_answer_is_what_the_chosen_path_states(lab):
+    one = lab(ScriptedEngine(["Answer: 1000", "Answer: $1,000"]))
+    found = one.solve(
+        "best_of_n", verifier=lambda p, text: 0.9 if "$" in text else 0.5, options={"samples": 2, "choose": "vote"}
+    )
+    assert (found.answer, found.node_id, list(found.votes.values())) == ("$1,000", "r.1", [pytest.approx(1.4)])
+
+
+@pytest.mark.parametrize("finishes", [("step", "eos"), ("eos", "step"), ("length", "eos"), ("length", "step")])
+def test_of_equal_samples_the_one_that_came_furthest_stands_for_all(finishes):
+    samples = tuple(Sample("So 24.", (index,), finish, index) for index, finish in enumerate(finishes))
+    (kept,) = deduplicate(Outcome("e", "p", "r", samples)).samples
+    assert (kept.finish, kept.multiplicity) == (max(finishes, key=["length", "step", "eos"].index), 2)
 
 
 def test_case_42_replies_without_an_answer_do_not_vote(lab):
