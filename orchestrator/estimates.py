@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from actors.spec import EngineSpec
 from engine.base import Codec
@@ -33,7 +34,8 @@ def estimate_for(
 ) -> Estimate:
     """The strategy's bound for this problem; `search.estimate.Estimate` says what is in it.
 
-    Nothing bounds what a separate prompt or a reward model reads: the branch's text is tokenised anew for it.
+    Nothing bounds what a separate prompt or a reward model reads, nor the KV of a list of paths to vote on: the text of
+    branches is tokenised anew for it.
     """
 
     def turn(text: str) -> int:
@@ -63,7 +65,7 @@ def estimate_for(
         held += [rendered(problem_messages(problem))] if separate else []
     elif isinstance(verifier, VoteEvaluation):
         questions = (VOTE_QUESTION.format(i=_MANY),)
-    return estimate(
+    found = estimate(
         strategy,
         config.sampling,
         budget,
@@ -73,6 +75,7 @@ def estimate_for(
         follow_up_tokens=max(turn(text) for text in (PROPOSE.format(n=_MANY), REFINE)),
         kv_bytes_per_token=spec.kv_bytes_per_token,
     )
+    return replace(found, kv_tokens=None, kv_bytes=None) if isinstance(verifier, VoteEvaluation) else found
 
 
 def _prior_tokens(codec: Codec, question: str, separate: bool) -> int:

@@ -360,6 +360,6 @@ def _node_event(node: Node) -> dict[str, Any]:
         "score": node.score,
         "status": node.status,
         "engine": node.engine,
-        "tokens": len(node.thought.token_ids),
+        "tokens": node.thought.generated,
         "text": node.thought.text,
     }

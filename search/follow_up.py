@@ -35,12 +35,13 @@ def received(order: Expansion, wire: Expansion, outcome: Outcome, pool: Pool) ->
         return replace(outcome, samples=tuple(_proposals(order, outcome, pool)))
     if order.mode == "refine":
         question = wire.context[-1]
-        samples = (
-            replace(s, text=s.text if s.blank else f"\n\n{s.text}", token_ids=(*question, *s.token_ids))
-            for s in outcome.samples
-        )
-        return replace(outcome, samples=tuple(samples))
+        return replace(outcome, samples=tuple(_behind(question, sample) for sample in outcome.samples))
     return outcome
+
+
+def _behind(question: tuple[int, ...], sample: Sample) -> Sample:
+    text = sample.text if sample.blank else f"\n\n{sample.text}"
+    return replace(sample, text=text, token_ids=(*question, *sample.token_ids), asked=len(question))
 
 
 def _proposals(order: Expansion, outcome: Outcome, pool: Pool) -> list[Sample]:

@@ -122,7 +122,7 @@ class _Landing:
 
 def _counted(order: Expansion, outcome: Outcome) -> Outcome:
     """The outcome with what its pruned samples could still have cost."""
-    pruned = [len(sample.token_ids) for sample in outcome.samples if sample.finish == "pruned"]
+    pruned = [sample.generated for sample in outcome.samples if sample.finish == "pruned"]
     if not pruned:
         return outcome
     saved = len(pruned) * order.sampling.max_tokens - sum(pruned)
@@ -131,7 +131,7 @@ def _counted(order: Expansion, outcome: Outcome) -> Outcome:
 
 def _dropped(order: Expansion, outcome: Outcome) -> Outcome:
     """The outcome without its samples, and what the unfinished ones could still have cost."""
-    cut = [len(sample.token_ids) for sample in outcome.samples if sample.finish in ("pruned", "cancelled")]
+    cut = [sample.generated for sample in outcome.samples if sample.finish in ("pruned", "cancelled")]
     unfinished = 0 if outcome.error else order.n - (len(outcome.samples) - len(cut))
     cost = replace(outcome.cost, saved=unfinished * order.sampling.max_tokens - sum(cut))
     return replace(outcome, samples=(), error=RECALLED, cancelled=True, cost=cost)

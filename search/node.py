@@ -79,7 +79,7 @@ def node_json(node: Node) -> dict[str, Any]:
         "engine": node.engine,
         "complete": node.complete,
         "finish": thought.finish if node.parent is not None else None,
-        "tokens": len(thought.token_ids),
+        "tokens": thought.generated,
         "confidence": thought.confidence,
         "multiplicity": node.multiplicity,
         "reason": node.reason,

@@ -60,7 +60,7 @@ class SearchResult:
     def wasted(self) -> int:
         """Generated tokens that are on no finished path: pruned, dead, cut and recalled branches, merged duplicates."""
         used = {step.id: step for node in self.tree.finished() for step in self.tree.path(node)}
-        kept = sum(len(step.thought.token_ids) for step in used.values())
+        kept = sum(step.thought.generated for step in used.values())
         return max(self.cost.generated - kept, 0)
 
     def to_json(self) -> dict[str, Any]:

@@ -317,7 +317,15 @@ class SearchTree:
 
 
 def _thought(sample: Sample) -> Thought:
-    return Thought(sample.text, sample.token_ids, sample.finish, sample.logprob, sample.confidence, sample.lowest)
+    return Thought(
+        sample.text,
+        sample.token_ids,
+        sample.finish,
+        sample.logprob,
+        sample.confidence,
+        sample.lowest,
+        sample.asked,
+    )
 
 
 def _status(sample: Sample, complete: bool) -> Status:

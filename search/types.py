@@ -201,7 +201,8 @@ class Verdict:
 class Sample:
     """One continuation: its text and token ids, log-probability sum, mean top-1 probability, and why it ended.
 
-    lowest: mean confidence of its lowest group, where a `PruneRule` watched it.
+    lowest: mean confidence of its lowest group, where a `PruneRule` watched it. asked: the first of its token ids that
+    are the request it replies to, and were not generated.
     """
 
     text: str
@@ -213,10 +214,16 @@ class Sample:
     multiplicity: int = 1
     verdict: Verdict | None = None
     lowest: float | None = None
+    asked: int = 0
 
     @property
     def blank(self) -> bool:
         return not self.text.strip()
+
+    @property
+    def generated(self) -> int:
+        """Tokens."""
+        return len(self.token_ids) - self.asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +296,12 @@ class Thought:
     logprob: float | None = None
     confidence: float | None = None
     lowest: float | None = None
+    asked: int = 0
+
+    @property
+    def generated(self) -> int:
+        """Tokens, without the request that the step replies to."""
+        return len(self.token_ids) - self.asked
 
 
 @dataclass(frozen=True, slots=True)

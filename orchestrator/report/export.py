@@ -74,6 +74,7 @@ def trajectories(content: JournalContent) -> Iterator[dict[str, Any]]:
             "node": name,
             "parent": outcome.node_id,
             "token_ids": list(sample.token_ids),
+            "asked": sample.asked,
             "text": sample.text,
             "reward": sample.verdict.score if sample.verdict else None,
             "logprob": sample.logprob,

@@ -39,23 +39,23 @@ def _rows(content: JournalContent, start_s: float) -> Iterator[dict[str, Any]]:
             path = paths.get(outcome.node_id)
             if path is None:
                 paths[outcome.node_id] = path = ((_id(problem, "prompt"), _length(outcome)),)
-            length = sum(tokens for _, tokens in path)
             for sample in outcome.samples:
                 if not sample.token_ids:
                     continue
                 node = f"{outcome.node_id}.{sample.index}"
-                own = (_id(problem, node), len(sample.token_ids))
-                paths[node] = (*path, own)
+                before = (*path, (_id(problem, f"{node} asked"), sample.asked)) if sample.asked else path
+                own = (_id(problem, node), sample.generated)
+                paths[node] = (*before, own)
                 yield {
                     "timestamp": round(asked_s * 1000),
-                    "input_length": length,
+                    "input_length": sum(tokens for _, tokens in before),
                     "output_length": own[1],
-                    "hash_ids": _blocks(path),
+                    "hash_ids": _blocks(before),
                     "block_tokens": _BLOCK,
                     "id": f"{problem}/{node}",
                     "parent": f"{problem}/{outcome.node_id}" if len(path) > 1 else None,
                     "score": sample.verdict.score if sample.verdict else None,
-                    "segments": [list(segment) for segment in path],
+                    "segments": [list(segment) for segment in before],
                     "output_id": own[0],
                 }
         asked_s = start_s + wave.seconds

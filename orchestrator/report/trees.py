@@ -116,7 +116,7 @@ def _node(name: str, parent: str | None, sample: Sample, outcome: Outcome, statu
         "engine": outcome.engine,
         "complete": status == "terminal",
         "finish": sample.finish if parent is not None else None,
-        "tokens": len(sample.token_ids),
+        "tokens": sample.generated,
         "confidence": sample.confidence,
         "multiplicity": sample.multiplicity,
         "reason": verdict.error or verdict.skipped if verdict else None,

@@ -113,5 +113,5 @@ class MCTS(MonteCarlo):
     def _logit(self, child: Node) -> float:
         thought = child.thought
         if self.prior == "logprob":
-            return (thought.logprob or 0.0) / max(len(thought.token_ids), 1)
+            return (thought.logprob or 0.0) / max(thought.generated, 1)
         return child.score or 0.0 if self.prior == "score" else 0.0

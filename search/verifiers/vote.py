@@ -1,7 +1,7 @@
 """The model chooses among the new paths: the vote of Tree of Thoughts (Yao et al. 2023), read instead of sampled.
 
 All paths of a batch are listed in one prompt; P(yes) of "is this one the most promising?" for each, as shares of their
-sum, is the expected share of the votes. Nothing is generated, and the list is read once.
+sum, is the expected share of the votes. Nothing is generated, and the list is read once and dropped.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ class VoteEvaluation:
             ScoreRequest(f"{c.problem.id}/{c.node_id}/{i}", context, self.pool.question(VOTE_QUESTION.format(i=i)))
             for i, c in enumerate(batch, 1)
         ]
-        scores = await self.pool.score(requests)
+        try:
+            scores = await self.pool.score(requests)
+        finally:
+            await self.pool.release([context])
         total = sum(score.p_yes for score in scores if score.p_yes is not None)
         return [_verdict(score, total, len(batch)) for score in scores]
 

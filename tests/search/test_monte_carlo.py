@@ -6,6 +6,7 @@ import random
 import pytest
 
 from engine.scripted import ScriptedEngine
+from engine.simulated import SimulatedEngine
 from search.strategies import registry
 from search.types import Boundary, Sample, Verdict
 
@@ -150,6 +151,17 @@ def test_ab_mcts_refines_an_answer_behind_a_request(lab):
         assert shown.startswith(question) and shown.endswith("<assistant>I was wrong. Answer: 42")
         assert node.thought.text == "\n\nI was wrong. Answer: 42"
     assert found.cost.generated == one.count("generated")
+
+
+def test_what_ab_mcts_asks_was_not_generated(lab):
+    one = lab(SimulatedEngine(depth=4))
+    found = one.solve("ab_mcts", verifier=lambda p, t: 0.5, options={"simulations": 8})
+    nodes = [node for node in found.tree.nodes() if node.depth > 0]
+    refined = [node for node in nodes if node.thought.asked]
+    assert refined and all(0 < node.thought.generated < len(node.thought.token_ids) for node in refined)
+    assert sum(node.thought.generated * node.multiplicity for node in nodes) == found.cost.generated
+    on_paths = {step.id: step for node in found.tree.finished() for step in found.tree.path(node)}
+    assert found.wasted == found.cost.generated - sum(step.thought.generated for step in on_paths.values())
 
 
 def test_ab_mcts_goes_deeper_where_depth_pays_and_wider_where_width_pays(bench):

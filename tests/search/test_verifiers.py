@@ -319,6 +319,14 @@ def test_a_vote_with_no_opinion_is_even_and_an_empty_batch_is_empty(lab):
     assert score(VoteEvaluation(one.pool)) == []
 
 
+def test_the_list_of_paths_is_dropped_once_it_was_voted_on(lab):
+    one = lab(SimulatedEngine(depth=4))
+    one.solve("tot", verifier=VoteEvaluation(one.pool), options={"evaluate": "vote", "b": 2, "k": 3})
+    (engine,) = one.pool.engines.values()
+    assert engine.actor.engine.stats()["scores"] > 0
+    assert engine.actor.engine.tree.num_tokens <= 8  # what all prompts begin with
+
+
 def test_a_search_by_votes(lab):
     one = lab(SimulatedEngine(depth=3))
     found = one.solve("tot", verifier=VoteEvaluation(one.pool), options={"evaluate": "vote", "b": 2, "k": 3})
