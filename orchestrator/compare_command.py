@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -132,6 +133,8 @@ def compared(
     from orchestrator.orchestrator import Orchestrator
 
     Config.create(**values)
+    if repeated := [id for id, count in Counter(problem.id for problem in problems).items() if count > 1]:
+        raise UsageError(f"compare needs a different id for every problem, got {repeated[0]!r} more than once")
     comparison = Comparison(baseline)
     progress = Progress(len(problems) * len(strategies))
     shown = contextlib.nullcontext() if quiet else progress

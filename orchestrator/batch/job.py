@@ -109,7 +109,7 @@ class Job:
         self.input = BatchInput.open(source, options.columns, orchestrator.config.kind)
         self.name = options.run_name(checked.strategy)
         self.folder = out / "runs" / self.name
-        settings = settings_of(orchestrator, checked.strategy, checked.budget, checked.seed, cgee)
+        settings = settings_of(orchestrator, checked.strategy, checked.budget, checked.seed, cgee, options.columns)
         self.fingerprint = fingerprint(settings)
         begin(self.folder, settings, source)
         self.results = ResultsFile(out / options.results_name, self.name, options.retry_errors)
@@ -190,8 +190,10 @@ class Job:
 
     def _different(self, row: Row) -> Row:
         """The row, or one that fails because another row has its id."""
+        if row.problem is None:  # its id is the number of its line
+            return row
         digest = row.id.encode("utf-8", "replace")
-        if row.problem is not None and digest in self._ids:
+        if digest in self._ids:
             return Row(row.where, row.id, None, f"id {row.id!r} was given before; ids must differ")
         self._ids.add(digest)
         return row

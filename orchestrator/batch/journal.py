@@ -121,7 +121,11 @@ class Journal:
 
     def _require(self, found: JournalContent) -> None:
         if found.problem != self._problem:
-            raise JournalError(f"journal {str(self.path)!r} is of another problem: {found.problem.id!r}")
+            what = "another problem" if found.problem.id != self._problem.id else "another question or answer"
+            raise JournalError(
+                f"journal {str(self.path)!r} is of {what} than row {self._problem.id!r} has now; "
+                "give the row as it was, or take another --name or --out"
+            )
         there, here = (found.fingerprint, found.seed), (self._header["fingerprint"], self._header["seed"])
         if there != here:
             raise JournalError(f"journal {str(self.path)!r} was written under other settings: {there}, now {here}")

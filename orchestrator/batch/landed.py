@@ -33,7 +33,7 @@ class LandedFile:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
             records = [pack(to_plain(outcome))] if self._size else [self._header, pack(to_plain(outcome))]
             self._size = append_frames(self.path, records, self._size, sync=False)
-        except (OSError, ValueError):
+        except (OSError, ValueError, TypeError, OverflowError):  # not a disk's error: values of a user's own engine
             self._usable = False
 
     def clear(self) -> None:

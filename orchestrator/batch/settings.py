@@ -15,6 +15,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.batch.inputs import Columns
 from orchestrator.config import UsageError
 from search.budget import Budget
 from search.strategies.base import Strategy
@@ -53,9 +54,15 @@ _FREE = frozenset(
 
 
 def settings_of(
-    orchestrator: Orchestrator, strategy: Strategy, budget: Budget, seed: int, cgee: str | None
+    orchestrator: Orchestrator,
+    strategy: Strategy,
+    budget: Budget,
+    seed: int,
+    cgee: str | None,
+    columns: Columns,
 ) -> dict[str, Any]:
-    """Flat JSON values: config keys by name, `strategy.*`, `budget.*`, and digests of the model and its template."""
+    """Flat JSON values: config keys by name, `strategy.*`, `budget.*`, digests of the model and its template, and
+    `columns.*` where they are not the usual ones."""
     config = {k: v for k, v in orchestrator.config.model_dump(mode="json").items() if k not in _FREE}
     options: dict[str, Any] = asdict(strategy) if is_dataclass(strategy) else {}
     setting = asdict(orchestrator.setting)
@@ -68,6 +75,7 @@ def settings_of(
         "strategy": strategy.name,
         **{f"strategy.{name}": value for name, value in options.items()},
         **{f"budget.{name}": value for name, value in asdict(budget).items() if value is not None},
+        **({} if columns == Columns() else {f"columns.{name}": value for name, value in asdict(columns).items()}),
         "seed": seed,
         "cgee": config["cgee"] if cgee is None else cgee,
     }

@@ -10,7 +10,7 @@ pytest.importorskip("pydantic")
 
 from orchestrator import Orchestrator, UsageError
 from orchestrator.batch.events import read_events
-from orchestrator.batch.inputs import Shard
+from orchestrator.batch.inputs import Columns, Shard
 from orchestrator.batch.job import JobOptions
 from orchestrator.batch.journal import journal_path, read_journal
 from orchestrator.batch.stop import Stop
@@ -54,6 +54,33 @@ def test_case_67_bad_rows_are_error_rows_and_the_rest_has_results(tmp_path: Path
     assert "exceeds the context" in errors["11"] and "empty" in errors["21"] and "UTF-8" in errors["31"]
     again = run(file, tmp_path / "out", "greedy")
     assert (again.skipped, again.tokens, again.failed) == (100, 0, 3)
+
+
+def test_a_row_without_an_id_that_cannot_be_read_takes_nobody_elses(tmp_path: Path, read_rows):
+    file = tmp_path / "rows.jsonl"
+    lines = [json.dumps({"question": f"What is {i}?", "id": str(i)}).encode() for i in range(6)]
+    lines[2] = b"\xff"
+    file.write_bytes(b"\n".join(lines))
+    assert run(file, tmp_path / "out", "greedy").failed == 1
+    assert {row["id"] for row in read_rows(tmp_path / "out") if "error" not in row} == set("01345")
+
+
+def test_other_columns_are_refused_by_name(tmp_path: Path, read_rows):
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps({"question": "What is 1 + 1?", "target": "2"}) + "\n")
+    run(file, tmp_path / "out", "greedy")
+    with pytest.raises(UsageError, match=r"columns\.answer: there None, here 'target'"):
+        run(file, tmp_path / "out", "greedy", job=JobOptions(columns=Columns(answer="target")))
+    assert len(read_rows(tmp_path / "out")) == 1
+
+
+def test_a_row_that_says_something_else_now_is_told_so(tmp_path: Path, read_rows):
+    file = tmp_path / "rows.jsonl"
+    for answer in "23":
+        file.write_text(json.dumps({"question": "What is 1 + 1?", "answer": answer, "id": "a"}) + "\n")
+        run(file, tmp_path / "out", "greedy")
+    rows = read_rows(tmp_path / "out")
+    assert "another question or answer than row 'a' has now" in rows[-1]["error"] and "--name" in rows[-1]["error"]
 
 
 def test_case_72_the_first_row_is_on_disk_before_the_second_problem_ends(write_rows, read_rows, tmp_path: Path):
