@@ -71,7 +71,7 @@ class Assigner:
         except IndexDownError:
             self._whole = True
 
-    def report_later(self, spawn: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+    def report_later(self, spawn: Callable[[Coroutine[Any, Any, None]], object]) -> None:
         """Report in a while, so that many changes are one message."""
         loop = asyncio.get_running_loop()
         if self._timer is not None and self._timer[0] is loop:

@@ -8,12 +8,12 @@ from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from actors.assigner import Assigner
 from actors.fleet import Fleet
 from actors.flight import DispatchedFlight
-from actors.handles import EngineDownError, EngineFailedError, EngineHandle, IndexHandle
+from actors.handles import EngineHandle, IndexHandle
 from actors.live_pins import LivePins
 from actors.local_view import LocalView
 from actors.order_flow import OrderFlow
@@ -29,6 +29,7 @@ from engine.sketch import sketch
 from search.ports import Context, Flight, Keep, Message
 from search.types import Expansion, Outcome, Score, ScoreRequest
 
+T = TypeVar("T")
 _WEIGHT = 0.02
 _MISSED = 1 << 16
 _PATIENCE, _PATIENCE_S = 2.0, 1.0
@@ -96,7 +97,7 @@ class Dispatcher:
         """Keys that were scored, by their prompt's."""
         self._used_share = 0.5
         """Of the tokens that a row may generate those that rows do generate: learned."""
-        self._sent: set[asyncio.Task[None]] = set()
+        self._sent: set[asyncio.Task[Any]] = set()
         self.fleet = Fleet(engines, self._failure, self._forget, self._joined, clock)
         self._assigner = Assigner(
             index,
@@ -123,6 +124,8 @@ class Dispatcher:
             self.options.call_timeout_s,
             self.options.patience_s,
             self._called,
+            lambda name, request: self._used(name, self.keys.of(request.context[:1])[-1]),
+            self._spawn,
         )
 
     def _flow_options(self) -> FlowOptions:
@@ -179,11 +182,7 @@ class Dispatcher:
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[Score]:
         """Each request goes to the engine that grew its branch, or to another one if that is down."""
-        scores = await self._scoring.score(requests)
-        for request, score in zip(requests, scores, strict=True):
-            if score.engine:
-                self._local.note_use(score.engine, self.keys.of(request.context[:1])[-1])
-        return scores
+        return await self._scoring.score(requests)
 
     async def note_scores(self, scores: Sequence[tuple[Context, float, int]]) -> None:
         """The index is told, and the engines that work on these trees, which evict by it and are not waited for."""
@@ -217,11 +216,9 @@ class Dispatcher:
     async def stats(self) -> dict[str, Mapping[str, Any]]:
         """Counters of every engine; of one that is down, its state only."""
         rows: dict[str, Mapping[str, Any]] = {}
-        for name, engine in list(self.engines.items()):
-            try:
-                rows[name] = await engine.stats() if self.fleet.is_up(name) else {"name": name, "state": "down"}
-            except (EngineDownError, EngineFailedError):
-                rows[name] = {"name": name, "state": "down"}
+        for name in list(self.engines):
+            found = await self.fleet.stats(name) if self.fleet.is_up(name) else None
+            rows[name] = {"name": name, "state": "down"} if found is None else found
         return rows
 
     # -- elastic ---------------------------------------------------------------------------------------------------
@@ -313,9 +310,12 @@ class Dispatcher:
         self.on_outcome(outcome)
 
     def _worked(self, name: str, order: Order) -> None:
+        """An order of the engine's is over, whether its outcome counted or not."""
+        self._used(name, order.branch.root)
+
+    def _used(self, name: str, root: bytes) -> None:
         """What an engine holds of a tree is released with it: at once where the tree ended before the call, as when
         another engine's copy of the order counted."""
-        root = order.branch.root
         if self._local.used(root) is not None:
             self._local.note_use(name, root)
         elif self.fleet.reachable(name):
@@ -358,10 +358,11 @@ class Dispatcher:
         await asyncio.sleep(0)
         return [name for name in names.intersection(self.engines) if name not in reachable]
 
-    def _spawn(self, call: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, call: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(call)
         self._sent.add(task)
         task.add_done_callback(self._sent.discard)
+        return task
 
     def _called(self, engine: str, begins: bool) -> None:
         """What is outstanding has changed: other drivers that share the index are to see it."""

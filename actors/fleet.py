@@ -16,6 +16,7 @@ from actors.rates import EngineLoad
 from search.types import Outcome, Score
 
 _RETRY_S = 1.0
+_LOAD_S = 300.0
 _ASK_S = 10.0
 """Within so many seconds an engine that works says how far it is."""
 PROGRESS = ("steps", "calls", "score_calls", "expansions", "scores", "generated", "prefilled", "scored")
@@ -81,15 +82,20 @@ class Fleet:
         self.changed.add(name)
 
     async def quiet(self, name: str, patience_s: float) -> bool:
-        """True once no call to the engine is under way."""
-        event = self._idle[name] = asyncio.Event()
-        if not self._calls[name] and not self.loads[name].calls:
-            return True
+        """True once no call to the engine is under way, one that still waits for KV included."""
         try:
-            await asyncio.wait_for(event.wait(), patience_s)
+            async with asyncio.timeout(patience_s):
+                while name in self.engines and (self._calls[name] or self.loads[name].calls):
+                    event = self._idle[name] = asyncio.Event()
+                    await event.wait()
         except TimeoutError:
             return False
         return True
+
+    def eased(self, name: str) -> None:
+        """A call to the engine is over: whoever waits for quiet may look."""
+        if name in self._idle:
+            self._idle[name].set()
 
     def remove(self, name: str) -> EngineHandle:
         """The engine is no part of the pool any more."""
@@ -118,7 +124,7 @@ class Fleet:
             return preferred
         up = self.up()
         fresh = [name for name in up if name not in avoid] or up or list(self.engines)
-        return min(fresh, key=lambda name: (self.loads[name].rows, name))
+        return min(fresh, key=lambda name: (self.loads[name].rows, name), default=preferred)
 
     async def some_up(self, patience_s: float) -> bool:
         """True once an engine is up, waiting for restarts if need be."""
@@ -166,8 +172,7 @@ class Fleet:
         finally:
             if name in self._calls:
                 self._calls[name] -= 1
-                if not self._calls[name] and name in self._idle:
-                    self._idle[name].set()
+                self.eased(name)
 
     def mark_down(self, name: str, reason: str, restart: bool = False) -> None:
         """Place nothing on this engine until it answers again; restart: it hangs and has to be killed first."""
@@ -211,21 +216,37 @@ class Fleet:
 
     async def _progress(self, name: str) -> tuple[Any, ...] | None:
         """What the engine has done so far; None if it does not say."""
+        counts = await self.stats(name)
+        return None if counts is None else tuple(counts.get(key, 0) for key in PROGRESS)
+
+    async def stats(self, name: str) -> dict[str, Any] | None:
+        """Counters of the engine; None if it does not say."""
         if name not in self.engines:
             return None
         try:
-            counts = await asyncio.wait_for(self.engines[name].stats(), _ASK_S)
+            async with asyncio.timeout(_ASK_S):
+                return await self.engines[name].stats()
         except (EngineDownError, EngineFailedError, TimeoutError):
             return None
-        return tuple(counts.get(key, 0) for key in PROGRESS)
 
     async def _revive(self, name: str, restart: bool) -> None:
+        """Wait until the engine answers. One that neither answers nor fails is killed, each time after twice as long:
+        how long a model takes to load is not known here."""
+        patience_s = _LOAD_S
         try:
             if restart:
                 await self.quietly(self.engines[name].restart())
             await self._on_down(name)
-            while not await self._answers(name):
-                await asyncio.sleep(_RETRY_S)
+            while True:
+                try:
+                    async with asyncio.timeout(patience_s):
+                        while not await self._answers(name):
+                            await asyncio.sleep(_RETRY_S)
+                        break
+                except TimeoutError:
+                    patience_s *= 2
+                    if self.engines[name].killable:
+                        await self.quietly(self.engines[name].restart())
         finally:
             self._down.pop(name, None)
         self._begin(name)

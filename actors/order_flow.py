@@ -36,7 +36,7 @@ class OrderFlow:
         options: FlowOptions,
         assign: Assign,
         on_landed: Landed,
-        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
     ) -> None:
         self.fleet = fleet
         self.options = options
@@ -73,14 +73,14 @@ class OrderFlow:
             order = flow.orders.get(id)
             if order is None or order.done:
                 continue
+            order.recalled = True
             waiting = [name for name, booking in order.at.items() if not booking.request]
             for name in waiting:
                 self.unqueue(order, name)
             if order.at:
                 self._cancel_at_engines(order)
             else:
-                order.done = True
-                flow.land(Outcome(id, order.work.problem_id, order.work.node_id))
+                self._let_go(order)
 
     def evacuate(self, name: str) -> None:
         """The engine takes no more orders: what waits for it goes elsewhere."""
@@ -110,17 +110,19 @@ class OrderFlow:
 
     # -- placing ---------------------------------------------------------------------------------------------------
     async def _place(self, orders: Sequence[Order]) -> None:
-        """Plan each order for an engine. Orders of several trees are placed tree by tree."""
+        """Plan each order for an engine. Orders of several trees are placed tree by tree.
+
+        While it waits, somebody else may find an engine for an order, or end it.
+        """
         pending = list(orders)
         while pending:
-            if not await self.fleet.some_up(self.options.patience_s):
-                for order in pending:
-                    self._give_up(order, order.error or "no engine answers")
-                return
+            some_up = await self.fleet.some_up(self.options.patience_s)
             trees: dict[str, list[Order]] = defaultdict(list)
             for order in pending:
-                if not order.done:
+                if order.unplaced and some_up:
                     trees[order.work.problem_id].append(order)
+                elif order.unplaced:
+                    self._give_up(order, order.error or "no engine answers")
             pending = []
             for members in trees.values():
                 decisions = await self.assign(members)
@@ -128,7 +130,7 @@ class OrderFlow:
                     pending += members
                     continue
                 for order, placed in zip(members, decisions, strict=True):
-                    if not order.done and not self._plan(order, placed):
+                    if order.unplaced and not self._plan(order, placed):
                         pending.append(order)
 
     def _plan(self, order: Order, placed: Placed) -> bool:
@@ -227,7 +229,7 @@ class OrderFlow:
         load.send(rows, self.fleet.clock())
         self.counts["calls"] += 1
         self._calls[name][call] = None
-        call.task = asyncio.get_running_loop().create_task(self._call(call, token))
+        call.task = self.spawn(self._call(call, token))
         call.task.add_done_callback(lambda task: self._end(call))
         self._stragglers.watch(call)
 
@@ -239,9 +241,12 @@ class OrderFlow:
         try:
             if self.fetch is not None and any(order.at[name].placed.source for order in call.orders):
                 await self.fetch(name, call.orders)
+            if all(order.done for order in call.orders):
+                return
             limit_s = load.limit_s(call.prefill_tokens, call.steps, self.options.call_timeout_s)
             work = self.fleet.engines[name].expand([order.work for order in call.orders], token)
             found: list[Outcome] = await self.fleet.timed(name, work, limit_s)
+            self._back(call, found, began, row_seconds)
         except EngineDownError as error:
             self.fleet.mark_down(name, str(error))
             self._failed(call, str(error))
@@ -251,16 +256,18 @@ class OrderFlow:
         except Exception as error:  # a fault of ours: whoever waits for these orders must know
             for order in call.orders:
                 order.flow.fail(error)
-        else:
-            now = self.fleet.clock()
-            row_seconds = load.row_seconds_until(now) - row_seconds
-            concurrent = self.concurrent(name) and now > began
-            rows = row_seconds / (now - began) if concurrent else call.rows
-            self.fleet.learn(name, found, now - began, rows, self.options.batch_rows, concurrent)
-            self._land(call, found, now)
         finally:
             self.on_call(name, False)
             self._end(call)
+
+    def _back(self, call: Call, found: Sequence[Outcome], began: float, row_seconds: float) -> None:
+        """The engine answered. row_seconds: its load's when the call began."""
+        name, now = call.engine, self.fleet.clock()
+        row_seconds = self.fleet.loads[name].row_seconds_until(now) - row_seconds
+        concurrent = self.concurrent(name) and now > began
+        rows = row_seconds / (now - began) if concurrent else call.rows
+        self.fleet.learn(name, found, now - began, rows, self.options.batch_rows, concurrent)
+        self._land(call, found, now)
 
     def _end(self, call: Call) -> None:
         """However the call ended, before it began even: its credits are free."""
@@ -272,6 +279,7 @@ class OrderFlow:
         del self._calls[call.engine][call]
         if (load := self.fleet.loads.get(call.engine)) is not None:
             load.send(-call.rows, self.fleet.clock())
+            self.fleet.eased(call.engine)
         for order in call.orders:
             if call.engine in order.at:
                 self._unbook(order, call.engine)
@@ -302,8 +310,11 @@ class OrderFlow:
                 seconds={"queue": queued},
             )
             whole = replace(outcome, cost=cost)
-            self._on_landed(order, whole)
-            order.flow.land(whole)
+            try:
+                self._on_landed(order, whole)
+                order.flow.land(whole)
+            except Exception as error:  # of whoever takes the outcome: this search must know, the others go on
+                order.flow.fail(error)
 
     def _failed(self, call: Call, error: str) -> None:
         """Orders that no other engine works on are tried again, so often as is allowed.
@@ -319,7 +330,9 @@ class OrderFlow:
             order.again(call.engine, error, counted)
             if order.at:
                 continue
-            if order.attempts < self.options.attempts:
+            if order.recalled:
+                self._let_go(order)
+            elif order.attempts < self.options.attempts:
                 self.counts["retries"] += 1
                 again.append(order)
             else:
@@ -327,22 +340,21 @@ class OrderFlow:
         self._place_again(again)
 
     def _give_up(self, order: Order, error: str) -> None:
-        if not order.done:
-            order.done = True
-            work = order.work
-            order.flow.land(Outcome(work.id, work.problem_id, work.node_id, cost=Cost(), error=error))
+        order.done = True
+        work = order.work
+        order.flow.land(Outcome(work.id, work.problem_id, work.node_id, cost=Cost(), error=error))
+
+    def _let_go(self, order: Order) -> None:
+        """Nobody needs it any more, and no engine has it."""
+        order.done = True
+        order.flow.land(Outcome(order.work.id, order.work.problem_id, order.work.node_id))
 
     def _abandon(self, orders: Iterable[Order]) -> None:
-        """Nobody waits for these: those that wait are dropped, calls in which nobody is interested are ended."""
+        """Nobody waits for these: those that wait are dropped, engines end the others, and their calls with them."""
         for order in orders:
             order.done = True
-            for name, booking in list(order.at.items()):
-                if not booking.request:
-                    self.unqueue(order, name)
-                    continue
-                for call in [c for c in self._calls[name] if order in c.orders]:
-                    if all(other.done for other in call.orders) and call.task is not None:
-                        call.task.cancel()
+            for name in [name for name, booking in order.at.items() if not booking.request]:
+                self.unqueue(order, name)
             self._cancel_at_engines(order)
 
     def _cancel_at_engines(self, order: Order) -> None:

@@ -58,7 +58,13 @@ class Order:
     error: str = ""
     done: bool = False
     hedged: bool = False
+    recalled: bool = False
     at: dict[str, Booking] = field(default_factory=dict)
+
+    @property
+    def unplaced(self) -> bool:
+        """Whether an engine is to be found for it: it is not done, and nowhere yet."""
+        return not self.done and not self.at
 
     def again(self, name: str, error: str, counted: bool = True) -> None:
         """What failed goes alone next time, so that a bad branch fails by itself, and elsewhere if it can."""

@@ -228,8 +228,12 @@ def tell_indexes(method: str, *args: Any) -> list[str]:
         if not session_of(name)[1]:
             with suppress(ValueError, RayError):
                 asked[getattr(ray.get_actor(name, namespace=namespace), method).remote(*args)] = name
-    done = ray.wait(list(asked), num_returns=len(asked), timeout=_STATS_S)[0] if asked else []
-    return sorted(asked[ref] for ref in done)
+    told = []
+    for ref in ray.wait(list(asked), num_returns=len(asked), timeout=_STATS_S)[0] if asked else ():
+        with suppress(RayError):
+            ray.get(ref)
+            told.append(asked[ref])
+    return sorted(told)
 
 
 def _named_actors() -> dict[str, str]:
@@ -380,13 +384,10 @@ async def _engine_call(ref: Awaitable[T]) -> T:
 
 async def _index_call(ref: Awaitable[T]) -> T:
     try:
-        return await asyncio.wait_for(_as_future(ref), _INDEX_S)
+        async with asyncio.timeout(_INDEX_S):
+            return await ref
     except (RayError, GetTimeoutError, TimeoutError) as error:
         raise IndexDownError(_first_line(error) or "no answer") from None
-
-
-async def _as_future(ref: Awaitable[T]) -> T:
-    return await ref
 
 
 def _first_line(error: BaseException) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from actors.fleet import Fleet
 from actors.handles import EngineDownError, EngineFailedError
@@ -36,7 +37,9 @@ Group = tuple[str, list[_Item]]
 class Scoring:
     """Takes no credits: a question is short, it belongs to the engine that holds its branch, and a search waits for it.
 
-    See `actors.dispatcher.PoolOptions` for attempts, call_timeout_s and patience_s.
+    See `actors.dispatcher.PoolOptions` for attempts, call_timeout_s and patience_s. on_call: called when a call to an
+    engine begins and when it ends. on_over: called with each request of a call that ended, however it did: one that
+    nobody waits for any more goes on there. spawn: begins a task.
     """
 
     def __init__(
@@ -46,12 +49,16 @@ class Scoring:
         call_timeout_s: float,
         patience_s: float,
         on_call: Callable[[str, bool], None],
+        on_over: Callable[[str, ScoreRequest], None],
+        spawn: Callable[[Coroutine[Any, Any, str]], asyncio.Task[str]],
     ) -> None:
         self._fleet = fleet
         self._attempts = attempts
         self._call_timeout_s = call_timeout_s
         self._patience_s = patience_s
         self._on_call = on_call
+        self._on_over = on_over
+        self._spawn = spawn
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[Score]:
         """One score per request, in order; a request fails only after `attempts` tries."""
@@ -62,7 +69,8 @@ class Scoring:
             if not await self._fleet.some_up(self._patience_s):
                 break
             groups = self._grouped(pending)
-            errors = await asyncio.gather(*(self._call(name, group, scores) for name, group in groups))
+            calls = [self._spawn(self._call(name, group, scores)) for name, group in groups]
+            errors = await asyncio.gather(*map(asyncio.shield, calls))
             pending = []
             for (name, group), error in zip(groups, errors, strict=True):
                 for item in group if error else ():
@@ -100,6 +108,8 @@ class Scoring:
             load.scoring -= len(group)
             self._fleet.changed.add(name)
             self._on_call(name, False)
+            for item in group:
+                self._on_over(name, item.work)
         self._fleet.learn_scores(load, found)
         scores.update((id(item), score) for item, score in zip(group, found, strict=True))
         return ""

@@ -31,7 +31,7 @@ class Stragglers:
         call.late = asyncio.get_running_loop().call_later(seconds, self._late, call, late_s)
 
     def _late(self, call: Call, late_s: float) -> None:
-        orders = [order for order in call.orders if not order.done and not order.hedged]
+        orders = [order for order in call.orders if not order.done and not order.hedged and not order.recalled]
         if orders and not call.over:
             self._flow.spawn(self._hedge(call, orders, late_s))
 
@@ -43,7 +43,7 @@ class Stragglers:
             if not members:
                 continue
             for order, placed in zip(members, await flow.assign(members), strict=False):
-                if order.done or order.hedged:
+                if order.done or order.hedged or order.recalled:
                     continue
                 if placed.actor in order.at or placed.actor in order.avoid or flow.free_rows(placed.actor) <= 0:
                     left += 1

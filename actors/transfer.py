@@ -106,7 +106,8 @@ class Mover:
             return False
         began = self._clock()
         try:
-            held = await asyncio.wait_for(self.transport.move(source, target, key, start), limit_s)
+            async with asyncio.timeout(limit_s):
+                held = await self.transport.move(source, target, key, start)
         except (EngineDownError, EngineFailedError, TimeoutError):
             self.counts.failures += 1
             self._not_before_s = self._clock() + self._pause_s

@@ -171,10 +171,9 @@ class LocalEngine:
         Calls from several threads share one running batch: whoever holds the lock runs a step for all of them.
         """
         tickets = [self._ticket(request) for request in requests]
-        with self._lock:
-            for ticket in tickets:
-                if ticket.error is None:
-                    self._scheduler.enqueue(ticket)
+        for ticket in tickets:
+            if ticket.error is None:
+                self._scheduler.enqueue(ticket)
         while not all(ticket.done for ticket in tickets):
             with self._lock:
                 if not all(ticket.done for ticket in tickets):

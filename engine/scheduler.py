@@ -39,8 +39,8 @@ class _Prefill:
 
 @dataclass(slots=True, eq=False)
 class Scheduler:
-    """One step at a time; not thread-safe but for `cancel`. max_rows bounds the running rows (a single larger request
-    may exceed it), the tree's budget their bytes: a request that does not fit waits, or runs in parts.
+    """One step at a time; not thread-safe but for `enqueue` and `cancel`. max_rows bounds the running rows (a single
+    larger request may exceed it), the tree's budget their bytes: a request that does not fit waits, or runs in parts.
 
     chunk: most tokens prefilled in one step, so that running rows are never stopped for long. closed: how
     many wait for room beside the requests; nothing new starts until they got it. asks: reuse that approximates.
@@ -61,13 +61,15 @@ class Scheduler:
     _running: list[Row] = field(default_factory=list)
     _claims: dict[Row, Claim] = field(default_factory=dict)
     _owner: dict[Row, Ticket] = field(default_factory=dict)
+    _arriving: deque[Ticket] = field(default_factory=deque)
     _cancelled: deque[str] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
         self.admission = Admission(self.tree, self.shape)
 
     def enqueue(self, ticket: Ticket) -> None:
-        self._waiting.append(ticket)
+        """The next step takes it in, before it looks at what was cancelled."""
+        self._arriving.append(ticket)
 
     def cancel(self, ids: Iterable[str]) -> None:
         """The next step ends all rows of these requests and frees what they use; unknown ids are ignored."""
@@ -75,11 +77,14 @@ class Scheduler:
 
     def lengths(self) -> dict[str, int]:
         """Requests that wait to be admitted, and rows that decode."""
-        return {"waiting": len(self._waiting), "decode_rows": len(self._running)}
+        return {"waiting": len(self._waiting) + len(self._arriving), "decode_rows": len(self._running)}
 
     def step(self) -> None:
         """Admit what fits, run the model once over a chunk of prefill and all decoding rows, let finished rows go."""
-        self._end_cancelled()
+        cancelled = {self._cancelled.popleft() for _ in range(len(self._cancelled))}
+        while self._arriving:
+            self._waiting.append(self._arriving.popleft())
+        self._end(cancelled)
         self._admit()
         chunks = self._chunks()
         feeds: list[Feed] = []
@@ -269,8 +274,7 @@ class Scheduler:
         self._running = sorted([*self._running, *rows], key=lambda row: row.path)
 
     # -- finishing -------------------------------------------------------------------------------------------------
-    def _end_cancelled(self) -> None:
-        ids = {self._cancelled.popleft() for _ in range(len(self._cancelled))}
+    def _end(self, ids: set[str]) -> None:
         if not ids:
             return
         for ticket in {*self._waiting, *self._owner.values()}:

@@ -144,9 +144,11 @@ class RayCluster:
         nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
         alive = {node["NodeID"]: node["Resources"] for node in nodes if node["Alive"]}
         engines = {engine.name: engine for engine in self._engines}
-        for name, node in _nodes_of([engines[name] for name in self._whereabouts.unsure(engines, alive)]).items():
-            self._whereabouts.note(name, node)
         notices = self._notices()
+        # Ray may have started an engine again elsewhere while the node it was on lives.
+        unsure = list(engines) if notices else self._whereabouts.unsure(engines, alive)
+        for name, node in _nodes_of([engines[name] for name in unsure]).items():
+            self._whereabouts.note(name, node)
         going = {node["NodeID"]: left_s for node in nodes for name, left_s in notices.items() if name in _names(node)}
         leaving = {name: going[node] for node in going for name in self._whereabouts.on(node) if name in engines}
         if not self._elastic:

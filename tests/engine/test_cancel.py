@@ -1,6 +1,7 @@
 """Case 29: a cancelled request keeps its partial text and token count, and its KV is freed within one step."""
 
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -117,3 +118,27 @@ def test_a_cancelled_part_gives_its_bytes_to_the_next(engine, loaded):
     assert {x.finish for x in found[0].branches} == {"cancelled"}
     assert found[1].branches == LocalEngine(loaded.model, loaded.codec, "tiny").expand([b])[0].branches
     tight.check_integrity()
+
+
+def test_a_request_that_waits_for_its_turn_can_be_cancelled(engine):
+    """Between its call and the step that takes it in."""
+    found = []
+
+    def late():
+        found.extend(engine.expand([request(engine, "b", "Another prompt.")]))
+
+    thread = threading.Thread(target=late)
+
+    def come_and_cancel():
+        thread.start()
+        until = time.monotonic() + 30
+        while not engine.stats()["waiting"]:
+            assert time.monotonic() < until
+            time.sleep(0.001)
+        engine.cancel(["b"])
+
+    watch(engine, {3: come_and_cancel})
+    (first,) = engine.expand([request(engine, "a", "A short prompt.")])
+    thread.join(30)
+    assert {branch.finish for branch in first.branches} == {"length"}
+    assert {branch.finish for branch in found[0].branches} == {"cancelled"} and found[0].usage.generated == 0
