@@ -48,7 +48,7 @@ _NO_TIMEOUT_S = 1e6
 
 @dataclass(frozen=True)
 class Arithmetic(ReasoningGym):
-    """Chain sums of four digits, and expressions of two or three numbers of up to two digits, in turn."""
+    """Chain sums of four digits, and operations on two numbers of up to two digits, in turn."""
 
     parts: Mapping[str, Mapping[str, Any]] = field(
         default_factory=lambda: {
