@@ -276,7 +276,7 @@ def test_case_32_events_come_before_the_end():
 
 
 def test_engines_stay_busy_on_a_batch_of_mixed_lengths(write_rows, tmp_path: Path):
-    slow = {"depth": 8, "step_s": 0.001, "per_call_s": 0.005, "realtime": True}
+    slow = {"depth": 8, "step_s": 0.003, "per_call_s": 0.015, "realtime": True}
     config = {"engines": 4, "concurrency": 16, "simulated": slow}
     summary = run(write_rows(64), tmp_path / "out", "mcts", config=config, simulations=8)
     assert len(summary.idle) == 4
