@@ -119,7 +119,7 @@ def test_other_versions_files_problems_and_settings_are_refused_by_name(path: Pa
     asyncio.run(Journal(path, PROBLEM, "f", 3).append(wave(0)))
     with pytest.raises(JournalError, match="another problem than row 'other' has now"):
         Journal(path, dataclasses.replace(PROBLEM, id="other"), "f", 3)
-    with pytest.raises(JournalError, match="another question or answer than row .* has now"):
+    with pytest.raises(JournalError, match="another question or answer than row"):
         Journal(path, dataclasses.replace(PROBLEM, text="Other?"), "f", 3)
     with pytest.raises(JournalError, match="other settings"):
         Journal(path, PROBLEM, "g", 3)
