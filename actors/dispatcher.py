@@ -124,7 +124,7 @@ class Dispatcher:
             self.options.call_timeout_s,
             self.options.patience_s,
             self._called,
-            lambda name, request: self._used(name, self.keys.of(request.context[:1])[-1]),
+            self._scored_there,
             self._spawn,
         )
 
@@ -312,6 +312,13 @@ class Dispatcher:
     def _worked(self, name: str, order: Order) -> None:
         """An order of the engine's is over, whether its outcome counted or not."""
         self._used(name, order.branch.root)
+
+    def _scored_there(self, name: str, request: ScoreRequest, over: bool) -> None:
+        root = self.keys.of(request.context[:1])[-1]
+        if over:
+            self._used(name, root)
+        else:
+            self._local.note_use(name, root)
 
     def _used(self, name: str, root: bytes) -> None:
         """What an engine holds of a tree is released with it: at once where the tree ended before the call, as when

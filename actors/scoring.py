@@ -38,8 +38,8 @@ class Scoring:
     """Takes no credits: a question is short, it belongs to the engine that holds its branch, and a search waits for it.
 
     See `actors.dispatcher.PoolOptions` for attempts, call_timeout_s and patience_s. on_call: called when a call to an
-    engine begins and when it ends. on_over: called with each request of a call that ended, however it did: one that
-    nobody waits for any more goes on there. spawn: begins a task.
+    engine begins and when it ends. on_request: called with each request of a call, before it is sent and, `over`, when
+    the call has ended, however it did: one that nobody waits for any more goes on there. spawn: begins a task.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Scoring:
         call_timeout_s: float,
         patience_s: float,
         on_call: Callable[[str, bool], None],
-        on_over: Callable[[str, ScoreRequest], None],
+        on_request: Callable[[str, ScoreRequest, bool], None],
         spawn: Callable[[Coroutine[Any, Any, str]], asyncio.Task[str]],
     ) -> None:
         self._fleet = fleet
@@ -57,7 +57,7 @@ class Scoring:
         self._call_timeout_s = call_timeout_s
         self._patience_s = patience_s
         self._on_call = on_call
-        self._on_over = on_over
+        self._on_request = on_request
         self._spawn = spawn
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[Score]:
@@ -93,6 +93,8 @@ class Scoring:
         if (load := self._fleet.loads.get(name)) is None:
             return "the engine left"
         self._on_call(name, True)
+        for item in group:
+            self._on_request(name, item.work, False)
         load.scoring += len(group)
         self._fleet.changed.add(name)
         try:
@@ -109,7 +111,7 @@ class Scoring:
             self._fleet.changed.add(name)
             self._on_call(name, False)
             for item in group:
-                self._on_over(name, item.work)
+                self._on_request(name, item.work, True)
         self._fleet.learn_scores(load, found)
         scores.update((id(item), score) for item, score in zip(group, found, strict=True))
         return ""

@@ -37,7 +37,7 @@ class VoteEvaluation:
         try:
             scores = await self.pool.score(requests)
         finally:
-            await self.pool.release([context])
+            await self.pool.release([context[:1]])
         total = sum(score.p_yes for score in scores if score.p_yes is not None)
         return [_verdict(score, total, len(batch)) for score in scores]
 
