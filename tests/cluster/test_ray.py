@@ -32,20 +32,22 @@ def engines_used(result: SolveResult) -> set[str]:
     return {node.engine for node in result.tree.nodes() if node.engine}
 
 
-@pytest.mark.parametrize("strategy", ["tot", "mcts", "self_consistency", "greedy"])
-def test_case_74_real_engine_gives_one_tree_on_one_two_engines_and_inline(cluster, tiny, strategy):
+def test_case_74_real_engine_gives_one_tree_on_one_two_engines_and_inline(cluster, tiny):
     problems = [Problem(f"Tell me about number {i}.", id=f"p{i}") for i in range(3)]
     options = {"max_step_tokens": 24, "step_tokens": 10}
     runs = []
     for where in ({"engines": 1, **CPU}, {"engines": 2, **CPU}, {"runtime": "inline"}):
-        order = problems if len(runs) != 1 else problems[::-1]
+        order = problems if len(runs) != 4 else problems[::-1]
         with Orchestrator(model=tiny, dtype="float32", device="cpu", **where, **options) as orchestrator:
-            results = orchestrator.solve_many(order, strategy, seed=5, budget={"tokens": 900})
-        runs.append({r.problem.id: r for r in results})
-    for name in runs[0]:
-        assert facts(runs[0][name]) == facts(runs[1][name]) == facts(runs[2][name])
-        assert sum(runs[1][name].cost.reused.values()) > 0
-    assert set().union(*(engines_used(r) for r in runs[1].values())) == {"engine-0", "engine-1"}
+            for strategy in ("tot", "mcts", "self_consistency", "greedy"):
+                results = orchestrator.solve_many(order, strategy, seed=5, budget={"tokens": 900})
+                runs.append({(strategy, r.problem.id): r for r in results})
+    one, two, inline = ({key: r for run in runs[i : i + 4] for key, r in run.items()} for i in (0, 4, 8))
+    for key in one:
+        assert facts(one[key]) == facts(two[key]) == facts(inline[key]), key
+        assert sum(two[key].cost.reused.values()) > 0
+    for run in runs[4:8]:
+        assert set().union(*map(engines_used, run.values())) == {"engine-0", "engine-1"}
 
 
 def test_a_killed_engine_comes_back_and_works_again(cluster):
