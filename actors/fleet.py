@@ -17,6 +17,7 @@ from search.types import Outcome, Score
 
 _RETRY_S = 1.0
 _LOAD_S = 300.0
+"""Within so many seconds, at first, an engine that was down answers or fails."""
 _ASK_S = 10.0
 """Within so many seconds an engine that works says how far it is."""
 PROGRESS = ("steps", "calls", "score_calls", "expansions", "scores", "generated", "prefilled", "scored")

@@ -88,7 +88,7 @@ class OrderFlow:
         orders = list(queue) if queue else []
         for order in orders:
             self._unbook(order, name)
-        self._place_again([order for order in orders if not order.at])
+        self._place_again([order for order in orders if order.unplaced])
 
     async def abort(self, name: str) -> None:
         """End the calls that are under way there; their orders go elsewhere and no attempt is counted."""
@@ -98,7 +98,7 @@ class OrderFlow:
             if call.task is not None:
                 call.task.cancel()
         await asyncio.gather(*(call.task for call in calls if call.task is not None), return_exceptions=True)
-        self._place_again([order for order in orders if not order.done and not order.at])
+        self._place_again([order for order in orders if order.unplaced])
 
     def poke(self, name: str) -> None:
         """Something changed at this engine: look once for what can be sent, when all that is ready now has come."""
@@ -165,7 +165,12 @@ class OrderFlow:
         self.queues[name].discard(order)
         self._unbook(order, name)
 
-    def _place_again(self, orders: Sequence[Order]) -> None:
+    def _place_again(self, lost: Sequence[Order]) -> None:
+        """Find other engines for what lost its own, but not for what was recalled meanwhile."""
+        for order in lost:
+            if order.recalled:
+                self._let_go(order)
+        orders = [order for order in lost if not order.recalled]
         if not orders:
             return
 
@@ -330,10 +335,8 @@ class OrderFlow:
             order.again(call.engine, error, counted)
             if order.at:
                 continue
-            if order.recalled:
-                self._let_go(order)
-            elif order.attempts < self.options.attempts:
-                self.counts["retries"] += 1
+            if order.recalled or order.attempts < self.options.attempts:
+                self.counts["retries"] += not order.recalled
                 again.append(order)
             else:
                 self._give_up(order, error)

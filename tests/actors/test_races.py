@@ -191,7 +191,8 @@ def test_who_takes_outcomes_may_raise_and_other_searches_go_on():
     run(main)
 
 
-def test_a_recalled_order_is_not_grown_again_when_its_engine_dies():
+@pytest.mark.parametrize("how", ["die", "leave"])
+def test_a_recalled_order_is_not_grown_again_when_its_engine_goes(how):
     async def main(clock):
         pool = cluster(clock, 2, options=OPTIONS)
         for engine in pool.engines.values():
@@ -204,11 +205,15 @@ def test_a_recalled_order_is_not_grown_again_when_its_engine_dies():
         came = asyncio.ensure_future(take())
         await asyncio.sleep(0.1)
         flight.cancel({"p/r/0", "p/r/1"})
-        for engine in pool.engines.values():
-            engine.dead = True
-        await asyncio.sleep(60.0)
-        for engine in pool.engines.values():
-            engine.dead = False
+        if how == "leave":
+            for name in [name for name, calls in pool.flow._calls.items() if calls]:
+                await pool.drain(name, 0.0)
+        else:
+            for engine in pool.engines.values():
+                engine.dead = True
+            await asyncio.sleep(60.0)
+            for engine in pool.engines.values():
+                engine.dead = False
         assert [(outcome.samples, outcome.error) for outcome in await came] == [((), None)] * 2
         assert pool.flow.counts["retries"] == 0
 
