@@ -22,7 +22,7 @@ from actors.messages import Reply
 from actors.remote import start_engine
 from actors.rsbcm import RSBCM
 from orchestrator import Orchestrator, SolveResult
-from search.types import Event, Problem
+from search.types import Event, Problem, ScoreRequest
 from tests.cluster.test_ray import facts
 from tests.tiny import save_tiny_llama
 
@@ -141,6 +141,19 @@ def drains(orchestrator: Orchestrator) -> None:
         ray.get(pool.index.actor.check_integrity.remote(), timeout=PATIENCE_S)
 
 
+def ask(rig: Rig, name: str) -> None:
+    """Give this engine a question: placement may leave it without work, and what has none is not found out."""
+    pool = rig.orchestrator.pool
+    context = (pool.encode([{"role": "user", "content": "Are you there?"}]),)
+
+    async def asked() -> str | None:
+        (score,) = await pool.score([ScoreRequest("probe", context, pool.question("Is it right?"), name)])
+        await pool.release([context])
+        return score.error
+
+    assert rig.on_loop(asked()) is None
+
+
 def noticed(rig: Rig, found: Callable[[], bool]) -> None:
     """Search until it is; an engine that had no work when it was hit is found out when it gets some."""
     until = time.monotonic() + PATIENCE_S
@@ -161,6 +174,7 @@ def test_an_engine_is_stopped_found_silent_killed_and_replaced(rig: Rig) -> None
     before, fleet = rig.orchestrator.start(), rig.orchestrator.pool.fleet
     downs = fleet._downs["engine-1"]
     solves(rig, later(lambda: os.kill(before["engine-1"], signal.SIGSTOP)))
+    ask(rig, "engine-1")
     noticed(rig, lambda: fleet._downs["engine-1"] > downs)
     after = rig.orchestrator.start()
     assert after["engine-0"] == before["engine-0"] and after["engine-1"] != before["engine-1"]
@@ -204,6 +218,7 @@ def test_a_node_is_removed(rig: Rig) -> None:
     solves(rig, removing.start)
     removing.join(PATIENCE_S)
     assert second not in rig.cluster.worker_nodes
+    ask(rig, gone[0])
     noticed(rig, lambda: not rig.orchestrator.pool.fleet.is_up(gone[0]))
     rig.cluster.add_node(num_cpus=1, object_store_memory=STORE)
     rig.orchestrator.start()
