@@ -139,7 +139,8 @@ class Job:
 
     async def run(self, search: TreeSearch) -> BatchSummary:
         """Every row that is not finished, until the input ends or the job is stopped."""
-        self.tally, self.activity = Tally(), Activity()  # the clock starts with the engines there
+        clock = asyncio.get_running_loop().time
+        self.tally, self.activity = Tally(clock), Activity(clock)  # the clock starts with the engines there
         self._say("begin", run=self.name, input=[str(path) for path in self.input.paths], strategy=search.strategy.name)
         pool = self.orchestrator.pool
         pool.on_call, pool.on_placed = self.activity.on_call, self._placed

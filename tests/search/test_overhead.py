@@ -1,13 +1,13 @@
 """The controller's own work: the same for each of 5,000 nodes, for every strategy."""
 
 import random
-import sys
 
 import pytest
 
 from search.strategies import registry
 from search.tree import SearchTree
 from search.types import Outcome, Problem, Sample, Sampling, Verdict
+from tests.search.calls import Calls
 
 LARGE = {
     "ab_mcts": {"simulations": 2500, "k": 2, "max_depth": 30},
@@ -38,22 +38,6 @@ def reply(order, rng, whole):
         verdict = Verdict(rng.random() * 0.99, "test")
         samples.append(Sample(text, (1, 2, 3), "eos" if whole else "step", i, verdict=verdict))
     return Outcome(order.id, order.problem_id, order.node_id, tuple(samples), "engine")
-
-
-class Calls:
-    """How many functions a block calls, built-in ones included."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def __enter__(self) -> None:
-        sys.setprofile(self._seen)
-
-    def __exit__(self, *error: object) -> None:
-        sys.setprofile(None)
-
-    def _seen(self, frame: object, event: str, argument: object) -> None:
-        self.count += event in ("call", "c_call")
 
 
 @pytest.mark.parametrize("case", [*LARGE, *MORE])
