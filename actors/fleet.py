@@ -23,6 +23,9 @@ _ASK_S = 10.0
 PROGRESS = ("steps", "calls", "score_calls", "expansions", "scores", "generated", "prefilled", "scored")
 """Counters of `Engine.stats` that grow while it works."""
 _SAMPLE = 16
+_STALE_S = 30.0
+"""An engine that was slower than most and has had nothing to do for so long is measured anew: rates are learned by work
+alone, and placement gives a slow engine none while others have room."""
 
 
 class Fleet:
@@ -48,6 +51,7 @@ class Fleet:
         self._on_down = on_down
         self._on_up = on_up
         self._typical: Load | None = None
+        self._looked_s = clock()
         self._down: dict[str, asyncio.Task[None]] = {}
         self._draining: set[str] = set()
         self._idle: dict[str, asyncio.Event] = {}
@@ -152,6 +156,7 @@ class Fleet:
         self.changed.add(name)
         if before != (bool(load.prefills), bool(load.measured)):
             self._assume(self._median())
+        self._measure_anew()
 
     def learn_scores(self, load: EngineLoad, scores: Sequence[Score]) -> None:
         """What a call of scores taught about its engine, and about those of which nothing is known yet."""
@@ -268,6 +273,18 @@ class Fleet:
             if not (load.measured and load.prefills):
                 load.assume(typical)
                 self.changed.add(name)
+
+    def _measure_anew(self) -> None:
+        now = self.clock()
+        if now < self._looked_s + _STALE_S / 8:
+            return
+        self._looked_s = now
+        for name, load in self.loads.items():
+            if load.measured and load.idle_s(now) >= _STALE_S and self.is_up(name):
+                typical = self._median(name)
+                if typical is not None and load.slower_than(typical):
+                    load.begin_slowly(typical)
+                    self.changed.add(name)
 
     def _median(self, without: str = "") -> Load | None:
         """Rates of a few measured engines, which stand for all; None if there are none."""

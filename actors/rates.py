@@ -111,6 +111,10 @@ class EngineLoad:
         self._since_s = now_s
         return self.row_seconds
 
+    def idle_s(self, now_s: float) -> float:
+        """Seconds since the last call, 0 while something is outstanding."""
+        return 0.0 if self.rows or self.calls or self.scoring else now_s - self._since_s
+
     # -- credits ---------------------------------------------------------------------------------------------------
     def room(self, batch_rows: int, concurrent: bool) -> int:
         """Rows that may be sent now. An engine whose calls share a batch gets a few more than it can decode, so that a
@@ -122,8 +126,15 @@ class EngineLoad:
     def begin_slowly(self, typical: Load) -> None:
         """A new engine among measured ones: assume their speed, and give it little until it was measured."""
         self.measured = self.prefills = 0
+        self.question_s = self._scored_s = 0.0
         self.assume(typical)
         self.window = _FIRST
+
+    def slower_than(self, typical: Load) -> bool:
+        """By a quarter or more, in prefill, decoding or scoring."""
+        prefills = self.prefills > 0 and self.prefill_rate < 0.8 * typical.prefill_rate
+        decodes = self.measured > 0 and self.step_s > 1.25 * typical.step_s
+        return prefills or decodes or self.score_s > 1.25 * typical.score_s > 0.0
 
     def assume(self, typical: Load) -> None:
         """Take rates of others for what was not measured here."""

@@ -280,6 +280,44 @@ def test_a_new_engine_among_measured_ones_gets_little_until_it_was_measured():
     assert (load.room(16, concurrent=True), load.room(16, concurrent=False)) == (3, 0)
 
 
+def test_an_engine_that_was_slow_once_is_measured_again():
+    """Rates are learned by work alone, and nobody sends work to the slower of two engines while the other has room."""
+
+    async def main(clock):
+        pool = cluster(clock, 2, options=OPTIONS)
+        engines = list(pool.engines.values())
+        slow = replace(LATENCY, step_s=LATENCY.step_s * 10)
+        engines[1].actor.engine.latency = slow
+        await asyncio.gather(*(pool.expand(wave(f"first{i}", 4)) for i in range(4)))
+        engines[1].actor.engine.latency = LATENCY
+        calls, known = [], []
+        for i in range(40):
+            await pool.expand(wave(f"p{i}", 1))
+            calls.append(len(engines[1].calls))
+            known.append(pool.fleet.loads[engines[1].name].step_s)
+            await asyncio.sleep(4.0)
+        return calls, known
+
+    calls, known = run(main)
+    assert calls[0] == calls[4] and known[0] > 3 * LATENCY.step_s
+    assert calls[-1] > calls[0] + 5
+    assert known[-1] == pytest.approx(LATENCY.step_s, rel=0.2)
+
+
+def test_an_engine_that_is_slow_is_asked_again_but_seldom():
+    async def main(clock):
+        pool = cluster(clock, 2, options=OPTIONS, speeds=[1.0, 0.1])
+        slow = list(pool.engines.values())[1]
+        await asyncio.gather(*(pool.expand(wave(f"first{i}", 4)) for i in range(4)))
+        before = len(slow.calls)
+        for i in range(100):
+            await pool.expand(wave(f"p{i}", 1))
+            await asyncio.sleep(4.0)
+        return len(slow.calls) - before
+
+    assert 1 <= run(main) <= 400 / 30 + 1
+
+
 def test_faster_engines_get_more():
     async def main(clock):
         pool = cluster(clock, 4, speeds=[1.0, 1.0, 2.0, 2.0], step=40, options=PoolOptions(rows_per_engine=8))

@@ -2,7 +2,11 @@
 
 import pytest
 
+from actors.placement import Load
 from actors.rates import EngineLoad, StepFit
+from search.types import Cost, Outcome, Sample, Score
+
+SAMPLE = Sample("abcd", (1, 2, 3, 4), "step")
 
 
 def test_a_line_through_steps_of_many_sizes_is_found():
@@ -31,3 +35,14 @@ def test_sent_rows_are_followed_over_time():
     load.send(-4, 3.0)
     assert load.row_seconds_until(5.0) == 4 * 2.0 + 12 * 1.0 + 8 * 2.0
     assert (load.sent_rows, load.calls) == (8, 1)
+
+
+def test_an_engine_slow_at_scoring_alone_begins_anew_as_a_typical_one():
+    load, typical = EngineLoad(), Load(score_s=0.01)
+    load.learn_scores([Score("a", 0.5, cost=Cost(seconds={"score": 1.0}))])
+    load.learn([Outcome("a", "p", "r", (SAMPLE,), "e", Cost(seconds={"decode": 0.1}))], rows=1)
+    assert load.score_s > 0.5 and load.slower_than(typical)
+    load.begin_slowly(typical)
+    assert load.score_s == 0.01 and not load.slower_than(typical)
+    load.learn_scores([Score("a", 0.5, cost=Cost(seconds={"score": 0.02}))])
+    assert load.question_s == pytest.approx(0.02)
