@@ -85,9 +85,11 @@ class RewardVerifier:
         for _ in range(_ATTEMPTS):
             limit = _LOAD_S
             try:
-                await asyncio.wait_for(handle.ready(), limit)
+                async with asyncio.timeout(limit):
+                    await handle.ready()
                 limit = self.timeout_s
-                return list(await asyncio.wait_for(handle.score(queries), limit))
+                async with asyncio.timeout(limit):
+                    return list(await handle.score(queries))
             except TimeoutError:
                 await handle.restart()
                 return f"{handle.name} did not answer within {limit:g} s and was started anew"

@@ -32,7 +32,8 @@ class FunctionVerifier:
 
     async def _within(self, candidate: Candidate) -> Verdict:
         try:
-            return await asyncio.wait_for(in_thread(lambda: self._one(candidate)), self.timeout_s)
+            async with asyncio.timeout(self.timeout_s):
+                return await in_thread(lambda: self._one(candidate))
         except TimeoutError:
             return Verdict(None, self._name, error=f"{self._name} did not return within {self.timeout_s:g} s")
 

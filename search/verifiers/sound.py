@@ -13,16 +13,24 @@ from search.types import Verdict
 async def sound_verdicts(verifier: Verifier, batch: Sequence[Candidate], seconds: float | None) -> list[Verdict]:
     """One verdict with a score in [0, 1] or None per candidate, in the seconds left (None: as long as it takes)."""
     name = type(verifier).__name__
+    late = f"did not answer within {seconds:.3g} s" if seconds is not None else ""
+    if seconds is not None and seconds <= 0:
+        return _none(name, late, len(batch))
+    limit = asyncio.timeout(seconds)
     try:
-        verdicts = list(await asyncio.wait_for(verifier.score(batch), seconds))
-        error = f"returned {len(verdicts)} verdicts for {len(batch)} paths"
+        async with limit:
+            verdicts = list(await verifier.score(batch))
     except TimeoutError:
-        verdicts, error = [], "raised TimeoutError" if seconds is None else f"did not answer within {seconds:.3g} s"
+        return _none(name, late if limit.expired() else "raised TimeoutError", len(batch))
     except (Exception, SystemExit) as raised:  # the search goes on without these scores; the result warns of it
-        verdicts, error = [], f"raised {type(raised).__name__}: {raised}"
+        return _none(name, f"raised {type(raised).__name__}: {raised}", len(batch))
     if len(verdicts) != len(batch):
-        return [Verdict(None, name, error=f"{name} {error}")] * len(batch)
+        return _none(name, f"returned {len(verdicts)} verdicts for {len(batch)} paths", len(batch))
     return [_sound(verdict, name) for verdict in verdicts]
+
+
+def _none(name: str, error: str, count: int) -> list[Verdict]:
+    return [Verdict(None, name, error=f"{name} {error}")] * count
 
 
 def _sound(verdict: object, name: str) -> Verdict:

@@ -16,6 +16,7 @@ from search.verifiers.cached import Cached
 from search.verifiers.checked import AnswerCheck
 from search.verifiers.command import CommandVerifier
 from search.verifiers.function import FunctionVerifier
+from search.verifiers.sound import sound_verdicts
 from search.verifiers.step_scores import verdict_of
 from search.verifiers.vote import VoteEvaluation
 from tests.search.candidates import command, path, score
@@ -333,3 +334,43 @@ def test_a_search_by_votes(lab):
     for depth in range(1, found.tree.height + 1):
         assert sum(node.score for node in found.tree.level(depth)) == pytest.approx(1.0)
     assert found.complete
+
+
+# -- the fence -----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("turns", range(4))
+def test_a_search_cancelled_as_its_verifier_answers_is_cancelled(turns):
+    async def run():
+        answer = asyncio.get_running_loop().create_future()
+
+        class Waits:
+            needs = frozenset()
+
+            async def score(self, batch):
+                return await answer
+
+        task = asyncio.create_task(sound_verdicts(Waits(), [path("a")], 60.0))
+        await asyncio.sleep(0.01)
+        answer.set_result([Verdict(0.5, "waits")])
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if task.cancel():
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        else:
+            assert turns and await task == [Verdict(0.5, "waits")]
+
+    asyncio.run(run())
+
+
+def test_no_time_left_asks_nobody():
+    asked = []
+
+    class Asked:
+        needs = frozenset()
+
+        async def score(self, batch):
+            asked.append(batch)
+            return []
+
+    (verdict,) = asyncio.run(sound_verdicts(Asked(), [path("a")], 0.0))
+    assert verdict.score is None and verdict.error == "Asked did not answer within 0 s" and not asked
