@@ -10,12 +10,12 @@ from typing import Any
 
 from actors.fleet import Fleet
 from actors.handles import IndexDownError, IndexHandle
+from actors.link import Link, price_of_leaving
 from actors.local_view import LocalView
-from actors.placement import MU, MU_FAST_TRANSFER, Branch, Link, Placed
+from actors.placement import Branch, Placed
 from actors.placer import Assignment, Placer
 
 _REPORT_S = 2.0
-_FAST_TOKENS_PER_S = 1e5
 
 
 class Assigner:
@@ -41,16 +41,16 @@ class Assigner:
         self._whole = True
         self._timer: tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle] | None = None
 
-    @property
-    def mu(self) -> float:
-        """Price of leaving home: lower where KV can follow fast."""
-        fast = self.link is not None and self.link.tokens_per_s >= _FAST_TOKENS_PER_S
-        return MU_FAST_TRANSFER if fast else MU
-
     async def assign(self, tree: str, branches: tuple[Branch, ...], signature: bytes = b"") -> list[Placed]:
         """A decision for each branch, in order; there must be an engine that is up."""
         wave = replace(
-            self._base, tree=tree, branches=branches, signature=signature, mu=self.mu, link=self.link, loads={}
+            self._base,
+            tree=tree,
+            branches=branches,
+            signature=signature,
+            mu=price_of_leaving(self.link),
+            link=self.link,
+            loads={},
         )
         try:
             return await self._ask(wave) or await self._ask(wave, whole=True) or self._alone(wave)

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from actors.assigner import Assigner
+from actors.fetching import Fetching
 from actors.fleet import Fleet
 from actors.flight import DispatchedFlight
 from actors.handles import EngineHandle, IndexHandle
@@ -32,8 +33,6 @@ from search.types import Expansion, Outcome, Score, ScoreRequest
 T = TypeVar("T")
 _WEIGHT = 0.02
 _MISSED = 1 << 16
-_PATIENCE, _PATIENCE_S = 2.0, 1.0
-"""A move may take so many times what prefilling takes, and so many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +112,9 @@ class Dispatcher:
         self.flow.on_call = self._called
         self.flow.on_moved = lambda tree, placed: self.on_placed(tree, [placed])
         self.mover = mover or Mover(None, 1.0)
-        self.flow.fetch = self._fetch
-        self.flow.held = lambda engine, order: max(
-            self._local.held(engine, order.branch), self.flow.coming(engine, order.branch)
-        )
+        self.flow.fetch = Fetching(self.fleet, self.mover).fetch
+        self.flow.held = lambda engine, order: self._local.held(engine, order.branch)
+        self.flow.link = lambda: self.mover.link
         self.flow.on_over = self._worked
         self._scoring = Scoring(
             self.fleet,
@@ -327,27 +325,6 @@ class Dispatcher:
             self._local.note_use(name, root)
         elif self.fleet.reachable(name):
             self._spawn(self.fleet.quietly(self.engines[name].release([root])))
-
-    async def _fetch(self, name: str, orders: Sequence[Order]) -> None:
-        """Bring the KV that others hold to where orders go, each path once; what does not come is prefilled there."""
-        wanted: dict[bytes, list[Order]] = {}
-        for order in orders:
-            placed = order.at[name].placed
-            if placed.source and placed.available > placed.predicted_hit:
-                wanted.setdefault(order.branch.keys[order.branch.ends.index(placed.available)], []).append(order)
-        await asyncio.gather(*(self._bring(name, key, together) for key, together in wanted.items()))
-
-    async def _bring(self, name: str, key: bytes, orders: Sequence[Order]) -> None:
-        placed = orders[0].at[name].placed
-        source = self.engines.get(placed.source)
-        if source is None or not self.fleet.is_up(placed.source):
-            return
-        limit_s = _PATIENCE * (placed.recompute_s + self.mover.speed.latency_s) + _PATIENCE_S
-        start, end = placed.predicted_hit, placed.available
-        if await self.mover.bring(source, self.engines[name], key, start, end, limit_s):
-            for order in orders:
-                booking = order.at[name]
-                booking.placed = replace(booking.placed, predicted_hit=end)
 
     # -- engines ---------------------------------------------------------------------------------------------------
     async def _send(

@@ -12,6 +12,7 @@ from typing import Any
 from actors.engine_actor import request_id
 from actors.fleet import Fleet
 from actors.handles import EngineDownError, EngineFailedError
+from actors.link import Link
 from actors.orders import Booking, Call, Flow, FlowOptions, Order, ReadyQueue
 from actors.placement import Branch, Placed
 from actors.relief import Relief
@@ -27,7 +28,8 @@ class OrderFlow:
 
     on_call: called when a call begins and when it ends. on_moved: called with each decision to take an order to
     an idle engine. fetch: brings missing KV from `Placed.source` before a call, and raises nothing. held: path tokens
-    of an order that an engine is known to hold. on_over: called with each order of a call that ended, however it did.
+    of an order that an engine is known to hold. link: how KV can be moved, if it can. on_over: called with each order
+    of a call that ended, however it did.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class OrderFlow:
         self.fetch: Callable[[str, Sequence[Order]], Awaitable[None]] | None = None
         self.on_moved: Callable[[str, Placed], None] = lambda tree, placed: None
         self.held: Callable[[str, Order], int] = lambda engine, order: 0
+        self.link: Callable[[], Link | None] = lambda: None
         self.on_over: Callable[[str, Order], None] = lambda engine, order: None
         self.counts = {"calls": 0, "retries": 0, "moved": 0, "hedged": 0, "hedges_won": 0}
         self.assign = assign

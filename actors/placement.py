@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
 
+from actors.link import MU, Link
+
 PREFILL_RATE = 400.0
 STEP_S = 0.06
 """Speeds assumed of an engine before any is measured: a small model on one CPU core."""
@@ -23,10 +25,6 @@ MAX_HOLDERS = 16
 MAX_HOMES = 8
 RANDOM = 4
 """Candidates for a branch: confirmed holders and home engines at most, and engines drawn at random."""
-
-MU = 12.0
-MU_FAST_TRANSFER = 4.0
-"""Price of leaving home, in prefills of the whole path: KV left behind is missed by every later branch."""
 
 Holders = Callable[[bytes], Collection[str]]
 """Engines confirmed to hold the prefix with this key."""
@@ -104,17 +102,6 @@ class Loaded(Protocol):
     def score_s(self) -> float: ...
     @property
     def demand(self) -> float: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """Speed of moving KV between engines, as measured: seconds before the first token, tokens a second."""
-
-    latency_s: float
-    tokens_per_s: float
-
-    def seconds(self, tokens: int) -> float:
-        return self.latency_s + tokens / self.tokens_per_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +332,7 @@ class Wave:
     def _moved_s(self, plan: Plan, length: int, counted: int, hit: int, available: int) -> float | None:
         """Seconds to fetch what others hold beyond `hit`, and to prefill the rest; None where prefilling all is faster.
         Of what is fetched the tokens up to `counted` are left out of the price."""
-        if self.link is None or self.link.seconds(available - hit) >= (available - hit) / plan.prefill_rate:
+        if self.link is None or not self.link.pays(available - hit, plan.prefill_rate):
             return None
         return self.link.seconds(max(available - counted, 0)) + (length - available) / plan.prefill_rate
 

@@ -10,13 +10,12 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from actors.homes import by_usefulness, home, home_size
+from actors.link import MU, Link
 from actors.loads import LoadBook
 from actors.placement import (
     MAX_HOLDERS,
-    MU,
     Branch,
     Holders,
-    Link,
     Load,
     Placed,
     Wave,

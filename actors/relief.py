@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from actors.link import Link, price_of_leaving
 from actors.orders import Order, ReadyQueue
-from actors.placement import MU, Placed
+from actors.placement import Placed
 from actors.rates import EngineLoad
 
 if TYPE_CHECKING:
@@ -123,16 +125,15 @@ def _moves(flow: OrderFlow, group: Sequence[Order], donor: str, name: str) -> li
     ahead_rows = there.rows - sum(booking.rows for booking in bookings)
     ahead_s = ahead_rows * _row_s(flow, there, branch.new_tokens)
     stay_s = ahead_s + there.waiting_s + branch.new_tokens * there.step_s
-    held, coming = [], set[bytes]()
+    link, hits, coming = flow.link(), [], set[bytes]()
     for order in group:
-        held.append(max(flow.held(name, order), order.branch.shared(coming)))
+        hits.append(_hit(flow, order, donor, name, coming, link))
         coming.update(order.branch.keys)
-    missing = [order.branch.length - tokens for order, tokens in zip(group, held, strict=True)]
-    at_home = held[0] >= group[0].branch.root_length > 0
-    away_s = 0.0 if at_home else MU * branch.length / here.prefill_rate
+    at_home = hits[0].tokens >= group[0].branch.root_length > 0
+    away_s = 0.0 if at_home else price_of_leaving(link) * branch.length / here.prefill_rate
     decode_s = branch.new_tokens * here.step_s
     wait_s = here.waiting_s + here.rows * _row_s(flow, here, branch.new_tokens)
-    go_s = wait_s + sum(missing) / here.prefill_rate + decode_s + away_s
+    go_s = wait_s + sum(hit.seconds for hit in hits) + decode_s + away_s
     if go_s >= stay_s:
         return []
     return [
@@ -141,17 +142,38 @@ def _moves(flow: OrderFlow, group: Sequence[Order], donor: str, name: str) -> li
             Placed(
                 id=order.branch.id,
                 actor=name,
-                predicted_hit=tokens,
+                predicted_hit=hit.tokens,
                 wait_s=wait_s,
-                recompute_s=lacking / here.prefill_rate,
+                recompute_s=(order.branch.length - hit.tokens) / here.prefill_rate,
                 decode_s=decode_s,
                 away_s=away_s,
-                available=booking.placed.available,
+                available=hit.fetched or booking.placed.available,
+                source=donor if hit.fetched else "",
+                transfer_s=hit.seconds if hit.fetched else None,
                 runner_up=donor,
                 runner_up_s=stay_s,
                 candidates=2,
                 policy=RELIEF,
             ),
         )
-        for order, tokens, lacking, booking in zip(group, held, missing, bookings, strict=True)
+        for order, hit, booking in zip(group, hits, bookings, strict=True)
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Hit:
+    """Of one path: tokens the engine holds or will hold, seconds until it has the rest, and how far that is fetched
+    from the donor (0: not at all)."""
+
+    tokens: int
+    seconds: float
+    fetched: int = 0
+
+
+def _hit(flow: OrderFlow, order: Order, donor: str, name: str, coming: Collection[bytes], link: Link | None) -> _Hit:
+    branch, rate = order.branch, flow.fleet.loads[name].prefill_rate
+    tokens = max(flow.held(name, order), flow.coming(name, branch), branch.shared(coming))
+    there = min(flow.held(donor, order), order.at[donor].placed.predicted_hit)  # as far as the index knows it, too
+    if link is None or not link.pays(there - tokens, rate):
+        return _Hit(tokens, (branch.length - tokens) / rate)
+    return _Hit(tokens, link.seconds(there - tokens) + (branch.length - there) / rate, there)

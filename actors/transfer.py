@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from actors.handles import EngineDownError, EngineFailedError, EngineHandle, InlineEngine
-from actors.placement import Link
+from actors.link import Link
 
 _WEIGHT = 0.3
 _PAUSE_S = 30.0

@@ -9,6 +9,7 @@ from actors.dispatcher import PoolOptions
 from actors.orders import Flow, Order, ReadyQueue
 from actors.placement import Branch
 from actors.rates import EngineLoad
+from actors.transfer import Mover
 from engine.text_engine import Latency
 from tests.actors.virtual import LATENCY, cluster, grow, order, prompt, run
 
@@ -160,6 +161,44 @@ def test_of_orders_that_move_together_the_first_brings_the_prompt_for_the_others
     assert len(costs) > 4
     assert [cost.predicted_hit for cost in costs].count(0) == 1
     assert all(cost.predicted_hit == cost.actual_hit and not cost.mispredicted for cost in costs)
+
+
+class Links:
+    """KV goes from one virtual engine to another at 100,000 tokens/s."""
+
+    async def move(self, source, target, key, start):
+        data = source.actor.export_kv(key, start)
+        await asyncio.sleep(0.001)
+        return target.actor.import_kv(data)
+
+
+@pytest.mark.parametrize("tokens_per_s", [1e6, 1e3])
+def test_orders_that_move_take_their_kv_with_them_where_that_is_faster(tokens_per_s):
+    async def main(clock):
+        options = PoolOptions(rows_per_engine=4, patience_s=30.0, placement="sticky")
+        mover = Mover(Links(), tokens_per_s, clock)
+        pool = cluster(clock, 2, options=options, latency=Latency(0.01, 8000.0, 0.1), mover=mover)
+        pool.flow.options = replace(pool.flow.options, moves=True)
+        await asyncio.gather(*(pool.expand(wave(name, 4)) for name in "qs"))
+        moved = {}
+        pool.flow.on_moved = lambda tree, placed: moved.update({placed.id: placed})
+        first = (await pool.expand([order("p", "r", (prompt("p", 400),), 4, 20)]))[0]
+        children = [(prompt("p", 400), sample.token_ids) for sample in first.samples]
+        waves = [[order("p", f"{i}", child, 1, 20, n) for i, child in enumerate(children)] for n in range(6)]
+        found = await asyncio.gather(*(pool.expand(one) for one in waves))
+        pool.check_integrity()
+        costs = [one.cost for wave in found for one in wave if one.expansion_id in moved]
+        return costs, list(moved.values()), mover.counts
+
+    costs, moved, counts = run(main)
+    assert len(costs) > 4 and not any(cost.mispredicted for cost in costs)
+    prefilled = sum(cost.prefilled for cost in costs)
+    if tokens_per_s == 1e6:
+        assert prefilled <= 2 * 21 and counts.moves >= 4 and not counts.failures  # 20 tokens are not worth a move
+        assert {placed.source for placed in moved} >= {placed.runner_up for placed in moved[:4]}
+        assert all(placed.transfer_s < placed.recompute_s for placed in moved if placed.source)
+    else:
+        assert prefilled >= 400 and not counts.moves
 
 
 def test_case_45_four_engines_do_nearly_four_times_the_work_of_one():

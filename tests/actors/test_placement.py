@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.homes import by_usefulness, home, home_size
+from actors.link import Link
 from actors.placement import (
     MAX_HOLDERS,
     Branch,
-    Link,
     Load,
     Wave,
     candidates,

@@ -131,7 +131,7 @@ class VirtualEngine:
 LATENCY = Latency(per_call_s=0.01, prefill_rate=8000.0, step_s=0.02)
 
 
-def cluster(clock, count, *, rsbcm=None, names=None, speeds=None, options=None, latency=LATENCY, **engine):
+def cluster(clock, count, *, rsbcm=None, names=None, speeds=None, options=None, latency=LATENCY, mover=None, **engine):
     """A dispatcher over virtual engines that share an index."""
     rsbcm = rsbcm or RSBCM()
     names = names or [f"e{i}" for i in range(count)]
@@ -139,7 +139,9 @@ def cluster(clock, count, *, rsbcm=None, names=None, speeds=None, options=None, 
     engines = [VirtualEngine(n, rsbcm, clock, latency, speed=s, **engine) for n, s in zip(names, speeds, strict=True)]
     capabilities = frozenset({"score", "cancel"})
     options = options or PoolOptions(rows_per_engine=16, patience_s=30.0)
-    pool = Dispatcher(engines, InlineIndex(rsbcm), ByteCodec(), "steps", capabilities, options, clock=clock)
+    pool = Dispatcher(
+        engines, InlineIndex(rsbcm), ByteCodec(), "steps", capabilities, options, clock=clock, mover=mover
+    )
     return pool
 
 
