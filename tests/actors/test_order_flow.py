@@ -194,9 +194,10 @@ def test_orders_that_move_take_their_kv_with_them_where_that_is_faster(tokens_pe
     assert len(costs) > 4 and not any(cost.mispredicted for cost in costs)
     prefilled = sum(cost.prefilled for cost in costs)
     if tokens_per_s == 1e6:
-        assert prefilled <= 2 * 21 and counts.moves >= 4 and not counts.failures  # 20 tokens are not worth a move
-        assert {placed.source for placed in moved} >= {placed.runner_up for placed in moved[:4]}
-        assert all(placed.transfer_s < placed.recompute_s for placed in moved if placed.source)
+        assert counts.moves >= 1 and not counts.failures
+        assert prefilled <= 3 * 8  # a step's 8 tokens are prefilled faster than fetched
+        assert [placed.source for placed in moved if placed.source] == [moved[0].runner_up]
+        assert moved[0].transfer_s < moved[0].recompute_s
     else:
         assert prefilled >= 400 and not counts.moves
 
