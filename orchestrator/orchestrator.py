@@ -289,13 +289,22 @@ class Orchestrator:
                 )
             return self._pool
 
-    def start(self) -> dict[str, int]:
-        """Start the engines and wait until they can take calls; engine name -> process id."""
+    def start(self, timeout_s: float = 900.0) -> dict[str, int]:
+        """Start the engines and wait until they can take calls; engine name -> process id. TimeoutError if one does not
+        answer in time: searches go on without it, and end it when a call to it hangs."""
         pool = self.pool
 
         async def ready() -> dict[str, int]:
-            pids = await asyncio.gather(*(engine.ready() for engine in pool.engines.values()))
-            return dict(zip(pool.engines, pids, strict=True))
+            asked = {name: asyncio.ensure_future(engine.ready()) for name, engine in pool.engines.items()}
+            try:
+                await asyncio.wait(asked.values(), timeout=timeout_s)
+                if late := [name for name, task in asked.items() if not task.done()]:
+                    raise TimeoutError(f"no answer within {timeout_s:g} s from {', '.join(late)}")
+                return {name: task.result() for name, task in asked.items()}
+            finally:
+                for task in asked.values():
+                    task.cancel()
+                await asyncio.gather(*asked.values(), return_exceptions=True)
 
         return self._loop.run(ready())
 

@@ -212,6 +212,18 @@ def test_an_engine_factory_is_asked_once_for_each_engine_and_once_by_the_driver(
     assert len(built) == 3
 
 
+def test_starting_waits_for_so_long_and_names_who_did_not_answer(monkeypatch):
+    async def silent() -> int:
+        await asyncio.Event().wait()
+        return 0
+
+    with Orchestrator(engines=3, **INLINE) as orchestrator:
+        assert set(orchestrator.start()) == {"engine-0", "engine-1", "engine-2"}
+        monkeypatch.setattr(orchestrator.pool.engines["engine-1"], "ready", silent)
+        with pytest.raises(TimeoutError, match=r"no answer within 0\.1 s from engine-1$"):
+            orchestrator.start(timeout_s=0.1)
+
+
 def test_verifier_none_means_no_verifier():
     with Orchestrator(verifier=None, **INLINE) as orchestrator:
         result = orchestrator.solve("a?", "tot")
