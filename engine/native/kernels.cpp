@@ -11,25 +11,49 @@
 #include <limits>
 #include <vector>
 
-namespace {
-
-constexpr int W = 16;         // lanes of a vector
-constexpr int AHEAD = 16;     // rows of values fetched before they are needed
-constexpr int KEY_TILE = 96;  // keys converted, or whose values are summed, at a time
-#ifdef __AVX512F__
-constexpr int KEYS = 12, ROWS = 6;  // register tiles: KEYS x 2 and ROWS x 4 vectors of sums
-#else
-constexpr int KEYS = 4, ROWS = 2;
+#if defined __AVX__
+#include <immintrin.h>
+#elif defined __ARM_NEON
+#include <arm_neon.h>
 #endif
 
-typedef float vf __attribute__((vector_size(64), aligned(4), may_alias));
-typedef int32_t vi __attribute__((vector_size(64), aligned(4), may_alias));
+namespace {
+
+constexpr int LINE = 16;      // floats of a cache line
+constexpr int AHEAD = 16;     // rows of values fetched before they are needed
+constexpr int KEY_TILE = 96;  // keys converted, or whose values are summed, at a time
+// W: lanes of a vector, which is one register: compilers take wider ones apart badly. Sums that are kept in registers:
+// KEYS x LANES vectors of scores, ROWS x WIDTH of values, of 32 registers (AVX-512, NEON) or 16.
+#if defined __AVX512F__
+constexpr int W = 16, KEYS = 12, LANES = 2, ROWS = 6, WIDTH = 4;
+#elif defined __AVX__
+constexpr int W = 8, KEYS = 6, LANES = 2, ROWS = 6, WIDTH = 2;
+#else
+constexpr int W = 4, KEYS = 6, LANES = 4, ROWS = 6, WIDTH = 4;
+#endif
+
+typedef float vf __attribute__((vector_size(4 * W), aligned(4), may_alias));
+typedef int32_t vi __attribute__((vector_size(4 * W), aligned(4), may_alias));
 typedef uint16_t bf16;
 
 inline vf load(const float* p) { return *reinterpret_cast<const vf*>(p); }
 inline void store(float* p, vf x) { *reinterpret_cast<vf*>(p) = x; }
 inline vf all(float x) { return x - vf{}; }  // x - 0 is x, so this is a broadcast only
 inline vf larger(vf a, vf b) { return a > b ? a : b; }
+
+// x * y + sum, rounded once: left to the compiler, it would be so in one register tile and not in another.
+inline vf fused(vf x, vf y, vf sum) {
+#if defined __AVX512F__
+    return (vf)_mm512_fmadd_ps((__m512)x, (__m512)y, (__m512)sum);
+#elif defined __AVX__ && defined __FMA__
+    return (vf)_mm256_fmadd_ps((__m256)x, (__m256)y, (__m256)sum);
+#elif defined __ARM_NEON
+    return (vf)vfmaq_f32((float32x4_t)sum, (float32x4_t)x, (float32x4_t)y);
+#else
+    for (int i = 0; i < W; i++) sum[i] = std::fma(x[i], y[i], sum[i]);
+    return sum;
+#endif
+}
 
 inline float wide(float x) { return x; }
 inline float wide(bf16 x) {
@@ -45,7 +69,7 @@ inline void narrow(float x, bf16* out) {  // round to nearest, ties to even
     *out = std::isnan(x) ? bf16(0x7fc0) : bf16((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-typedef uint16_t vh __attribute__((vector_size(32), aligned(2), may_alias));
+typedef uint16_t vh __attribute__((vector_size(2 * W), aligned(2), may_alias));
 inline vf load_wide(const float* p) { return load(p); }
 inline vf load_wide(const bf16* p) {
     vi bits = __builtin_convertvector(*reinterpret_cast<const vh*>(p), vi) << 16;
@@ -63,17 +87,14 @@ inline vf exp_negative(vf x) {
     vf low = all(-87.0f);
     vi gone = x < low;
     x = larger(x, low);
-    vf shifted = x * all(1.44269504088896341f) + all(12582912.0f);
+    vf shifted = fused(x, all(1.44269504088896341f), all(12582912.0f));
     vf n = shifted - all(12582912.0f);
-    vf r = x - n * all(0.693359375f);
-    r = r + n * all(2.12194440e-4f);
+    vf r = fused(n, all(-0.693359375f), x);
+    r = fused(n, all(2.12194440e-4f), r);
     vf p = all(1.9875691500e-4f);
-    p = p * r + all(1.3981999507e-3f);
-    p = p * r + all(8.3334519073e-3f);
-    p = p * r + all(4.1665795894e-2f);
-    p = p * r + all(1.6666665459e-1f);
-    p = p * r + all(5.0000001201e-1f);
-    vf y = (p * (r * r) + r) + all(1.0f);
+    for (float c : {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f})
+        p = fused(p, r, all(c));
+    vf y = fused(p, r * r, r) + all(1.0f);
     vi power = (__builtin_convertvector(n, vi) + 127) << 23;
     vf scale;
     std::memcpy(&scale, &power, sizeof scale);
@@ -100,13 +121,13 @@ inline void score_tile(const float* k, const float* qt, int mpad, int dim, float
     const int64_t stride = DIM ? DIM : dim;
     vf sum[KN][MV] = {};
     for (int d = 0; d < stride; d++) {
-        if (d % W == 0)  // the next keys: read column by column, they are no stream that a CPU would notice
+        if (d % LINE == 0)  // the next keys: read column by column, they are no stream that a CPU would notice
             for (int j = 0; j < KN; j++) __builtin_prefetch(k + (KN + j) * stride + d);
         vf q[MV];
         for (int m = 0; m < MV; m++) q[m] = load(qt + d * mpad + m * W);
         for (int j = 0; j < KN; j++) {
             vf key = all(k[j * stride + d]);
-            for (int m = 0; m < MV; m++) sum[j][m] += key * q[m];
+            for (int m = 0; m < MV; m++) sum[j][m] = fused(key, q[m], sum[j][m]);
         }
     }
     for (int j = 0; j < KN; j++)
@@ -115,8 +136,9 @@ inline void score_tile(const float* k, const float* qt, int mpad, int dim, float
 
 template <int MV, int DIM>
 inline void score_keys(const float* k, int n, const float* qt, int mpad, int dim, float* out) {
+    constexpr int KN = MV == 1 ? 12 : KEYS;
     int j = 0;
-    for (; j + KEYS <= n; j += KEYS) score_tile<KEYS, MV, DIM>(k + j * dim, qt, mpad, dim, out + int64_t(j) * mpad);
+    for (; j + KN <= n; j += KN) score_tile<KN, MV, DIM>(k + j * dim, qt, mpad, dim, out + int64_t(j) * mpad);
     for (; j + 4 <= n; j += 4) score_tile<4, MV, DIM>(k + j * dim, qt, mpad, dim, out + int64_t(j) * mpad);
     for (; j < n; j++) score_tile<1, MV, DIM>(k + j * dim, qt, mpad, dim, out + int64_t(j) * mpad);
 }
@@ -146,31 +168,29 @@ inline void value_tile(const float* v, int n, int dim, const float* p, int mpad,
     for (int j = 0; j < n; j++) {
         vf value[DV];
         for (int d = 0; d < DV; d++) {
-            __builtin_prefetch(v + int64_t(j + AHEAD) * dim + d * W);
+            if (d * W % LINE == 0) __builtin_prefetch(v + int64_t(j + AHEAD) * dim + d * W);
             value[d] = load(v + int64_t(j) * dim + d * W);
         }
         for (int r = 0; r < R; r++) {
             vf weight = all(p[int64_t(j) * mpad + r]);
-            for (int d = 0; d < DV; d++) sum[r][d] += weight * value[d];
+            for (int d = 0; d < DV; d++) sum[r][d] = fused(weight, value[d], sum[r][d]);
         }
     }
     for (int r = 0; r < R; r++)
         for (int d = 0; d < DV; d++) store(out + r * dim + d * W, sum[r][d]);
 }
 
-template <int DV>
-inline void value_rows(const float* v, int n, int dim, const float* p, int mpad, int rows, float* out) {
-    int r = 0;
-    for (; r + ROWS <= rows; r += ROWS) value_tile<ROWS, DV>(v, n, dim, p + r, mpad, out + r * dim);
-    for (; r + 3 <= rows; r += 3) value_tile<3, DV>(v, n, dim, p + r, mpad, out + r * dim);
-    for (; r < rows; r++) value_tile<1, DV>(v, n, dim, p + r, mpad, out + r * dim);
+template <int R, int DV>
+inline void value_rows(const float* v, int n, int dim, const float* p, int mpad, float* out, int d = 0) {
+    for (; d + DV * W <= dim; d += DV * W) value_tile<R, DV>(v + d, n, dim, p, mpad, out + d);
+    if constexpr (DV > 1) value_rows<R, DV / 2>(v, n, dim, p, mpad, out, d);
 }
 
 inline void add_values(const float* v, int n, int dim, const float* p, int mpad, int rows, float* out) {
-    int d = 0;
-    for (; d + 4 * W <= dim; d += 4 * W) value_rows<4>(v + d, n, dim, p, mpad, rows, out + d);
-    for (; d + 2 * W <= dim; d += 2 * W) value_rows<2>(v + d, n, dim, p, mpad, rows, out + d);
-    for (; d < dim; d += W) value_rows<1>(v + d, n, dim, p, mpad, rows, out + d);
+    int r = 0;
+    for (; r + ROWS <= rows; r += ROWS) value_rows<ROWS, WIDTH>(v, n, dim, p + r, mpad, out + r * dim);
+    for (; r + 3 <= rows; r += 3) value_rows<3, 4>(v, n, dim, p + r, mpad, out + r * dim);
+    for (; r < rows; r++) value_rows<1, 8>(v, n, dim, p + r, mpad, out + r * dim);
 }
 
 // One job's part in a block of tokens.
@@ -245,9 +265,10 @@ class Block {
             int n = int(std::min<int64_t>(KEY_TILE, part.n - j));
             const float* keys = floats(k + j * dim, n, dim, room_.data());
             int m = 0;
-            for (; m + 2 * W <= mpad; m += 2 * W)
-                score_keys<2>(keys, n, turned_.data() + m, mpad, dim, part.scores + j * mpad + m);
-            if (m < mpad) score_keys<1>(keys, n, turned_.data() + m, mpad, dim, part.scores + j * mpad + m);
+            for (; m + LANES * W <= mpad; m += LANES * W)
+                score_keys<LANES>(keys, n, turned_.data() + m, mpad, dim, part.scores + j * mpad + m);
+            for (; m < mpad; m += W)
+                score_keys<1>(keys, n, turned_.data() + m, mpad, dim, part.scores + j * mpad + m);
         }
         if (part.job->masked || s_.window) mask(part);
         for (int m = 0; m < mpad; m += W) {
@@ -324,20 +345,22 @@ void attend(const T* q, int64_t q_stride, const T* k, const T* v, int64_t kv_str
             block.run(q, q_stride, out, out_stride, t, std::min(t + step, tokens), h);
 }
 
-// x += more (unless null); out = x / rms(x) * weight. The sum of squares runs in 16 lanes, then over these in order.
+constexpr int NORM = 16;  // running sums of squares
+
+// x += more (unless null); out = x / rms(x) * weight. Sums of squares are added in order.
 template <typename T>
 void add_norm(T* x, const T* more, const T* weight, T* out, int64_t rows, int dim, float eps) {
     for (int64_t r = 0; r < rows; r++) {
         T* row = x + r * dim;
-        float lanes[W] = {};
+        float lanes[NORM] = {};
         if (more)
             for (int d = 0; d < dim; d++) narrow(wide(row[d]) + wide(more[r * dim + d]), row + d);
         int d = 0;
-        for (; d + W <= dim; d += W)
-            for (int i = 0; i < W; i++) lanes[i] += wide(row[d + i]) * wide(row[d + i]);
+        for (; d + NORM <= dim; d += NORM)
+            for (int i = 0; i < NORM; i++) lanes[i] += wide(row[d + i]) * wide(row[d + i]);
         for (int i = 0; d < dim; d++, i++) lanes[i] += wide(row[d]) * wide(row[d]);
         float sum = 0;
-        for (int i = 0; i < W; i++) sum += lanes[i];
+        for (int i = 0; i < NORM; i++) sum += lanes[i];
         float scale = 1.0f / std::sqrt(sum / dim + eps);
         T* to = out + r * dim;
         for (int i = 0; i < dim; i++) narrow(wide(row[i]) * scale * wide(weight[i]), to + i);
