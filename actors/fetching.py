@@ -10,8 +10,8 @@ from actors.fleet import Fleet
 from actors.orders import Order
 from actors.transfer import Mover
 
-_PATIENCE, _PATIENCE_S = 2.0, 1.0
-"""A move may take so many times what prefilling takes, and so many seconds."""
+_LEAST_S = 0.1
+"""A move may take as long as prefilling would, or so many seconds: given up then, it has cost no more than that."""
 
 
 class Fetching:
@@ -43,7 +43,7 @@ class Fetching:
         source = engines.get(placed.source)
         if source is None or not self._fleet.is_up(placed.source):
             return
-        limit_s = _PATIENCE * (placed.recompute_s + self._mover.speed.latency_s) + _PATIENCE_S
+        limit_s = max(placed.recompute_s, _LEAST_S)
         start, end = placed.predicted_hit, placed.available
         if await self._mover.bring(source, engines[name], key, start, end, limit_s):
             for order in orders:

@@ -16,6 +16,8 @@ _PAUSE_S = 30.0
 _LATENCY_S = 0.005
 _SPLIT_TOKENS = 64
 """Moves of fewer tokens teach about latency, of more about the rate."""
+_STALE_S = 60.0
+"""A link that was found slow and not used for so long is tried again: nothing is learned of one that nobody uses."""
 
 
 class Transport(Protocol):
@@ -40,10 +42,12 @@ class InlineTransport:
 
 @dataclass(slots=True)
 class LinkSpeed:
-    """seconds = latency + tokens / rate, followed by exponentially weighted averages of what moves took."""
+    """seconds = latency + tokens / rate, followed by exponentially weighted averages of what moves took, the first of
+    which replaces what was assumed."""
 
     tokens_per_s: float
     latency_s: float = _LATENCY_S
+    measured: int = 0
 
     def seconds(self, tokens: int) -> float:
         return self.latency_s + tokens / self.tokens_per_s
@@ -52,8 +56,10 @@ class LinkSpeed:
         if tokens < _SPLIT_TOKENS:
             self.latency_s += _WEIGHT * (max(seconds - tokens / self.tokens_per_s, 0.0) - self.latency_s)
             return
-        moving_s = max(seconds - self.latency_s, seconds / 10, 1e-6)
-        self.tokens_per_s += _WEIGHT * (tokens / moving_s - self.tokens_per_s)
+        token_s = max(seconds - self.latency_s, seconds / 10, 1e-6) / tokens
+        before_s = 1 / self.tokens_per_s if self.measured else token_s
+        self.tokens_per_s = 1 / (before_s + _WEIGHT * (token_s - before_s))
+        self.measured += 1
 
     def break_even(self, prefill_rate: float) -> float:
         """Tokens from which moving is faster than prefilling at `prefill_rate`; infinite if it never is."""
@@ -84,6 +90,8 @@ class Mover:
     ) -> None:
         self.transport = transport
         self.speed = LinkSpeed(tokens_per_s)
+        self._assumed = tokens_per_s
+        self._used_s = float("-inf")
         self.counts = TransferCounts()
         self._clock = clock
         self._pause_s = pause_s
@@ -96,7 +104,12 @@ class Mover:
     @property
     def link(self) -> Link | None:
         """The measured speed, for placement; None while nothing is moved."""
-        return Link(self.speed.latency_s, self.speed.tokens_per_s) if self.usable else None
+        if not self.usable:
+            return None
+        speed = self.speed
+        if self._clock() < self._used_s + _STALE_S:
+            return Link(speed.latency_s, speed.tokens_per_s)
+        return Link(min(speed.latency_s, _LATENCY_S), max(speed.tokens_per_s, self._assumed))
 
     async def bring(
         self, source: EngineHandle, target: EngineHandle, key: bytes, start: int, end: int, limit_s: float
@@ -108,14 +121,23 @@ class Mover:
         try:
             async with asyncio.timeout(limit_s):
                 held = await self.transport.move(source, target, key, start)
-        except (EngineDownError, EngineFailedError, TimeoutError):
-            self.counts.failures += 1
-            self._not_before_s = self._clock() + self._pause_s
+        except TimeoutError:
+            self.speed.learn(end - start, self._clock() - began)  # it takes no less
+            self._failed()
             return False
-        seconds = self._clock() - began
+        except (EngineDownError, EngineFailedError):
+            self._failed()
+            return False
+        finally:
+            self._used_s = self._clock()
+        seconds = self._used_s - began
         self.counts.moves += 1
         self.counts.seconds += seconds
         self.counts.tokens += max(held - start, 0)
         if held >= end:
             self.speed.learn(end - start, seconds)
         return held >= end
+
+    def _failed(self) -> None:
+        self.counts.failures += 1
+        self._not_before_s = self._clock() + self._pause_s

@@ -19,7 +19,7 @@ from orchestrator.config import Config
 from orchestrator.resources import require_local_gpus
 
 OnFailure = Callable[[str, str], None]
-_LINK_BYTES_PER_S = 2e8
+_LINK_BYTES_PER_S = 2e9
 _TOKEN_BYTES = 1 << 16
 
 
@@ -79,7 +79,8 @@ def start_pool(
 
 
 def _mover(config: Config, spec: EngineSpec, transport: Transport) -> Mover:
-    """Moves KV where that pays; until it was measured, at the rate of a small machine's object store."""
+    """Moves KV where that pays. What is assumed until the first move is fast: a slow link shows at its first move, one
+    that is taken for slow never would."""
     allowed = config.kv_transfer != "off" and "kv_export" in spec.capabilities
     return Mover(transport if allowed else None, _LINK_BYTES_PER_S / (spec.kv_bytes_per_token or _TOKEN_BYTES))
 

@@ -171,3 +171,37 @@ def test_the_speed_of_the_link_is_learned_and_gives_the_break_even():
     tokens = speed.break_even(prefill_rate=1000.0)
     assert speed.seconds(round(tokens)) == pytest.approx(tokens / 1000.0, rel=0.05)
     assert speed.break_even(prefill_rate=10_000.0) == float("inf")
+
+
+def test_the_first_move_replaces_what_was_assumed_and_slow_ones_weigh_by_their_time():
+    speed = LinkSpeed(tokens_per_s=1e6, latency_s=0.0)
+    speed.learn(1000, 0.01)
+    assert speed.tokens_per_s == pytest.approx(1e5)
+    for _ in range(3):
+        speed.learn(1000, 1.0)
+    assert speed.seconds(1000) > 0.5
+
+
+def test_a_link_that_was_slow_once_is_tried_again():
+    clock = Clock()
+    mover = Mover(Canned(clock, 2.0, 1000), 1e5, clock)
+    assert bring(mover)
+    assert not mover.link.pays(1000, prefill_rate=1000.0)
+    clock.now_s += 59.0
+    assert not mover.link.pays(1000, prefill_rate=1000.0)
+    clock.now_s += 2.0
+    assert mover.link.pays(1000, prefill_rate=1000.0)
+    assert bring(mover) and not mover.link.pays(1000, prefill_rate=1000.0)
+
+
+def test_a_move_that_was_given_up_shows_how_slow_the_link_is():
+    class Slow:
+        async def move(self, source: EngineHandle, target: EngineHandle, key: bytes, start: int) -> int:
+            await asyncio.sleep(60.0)
+            return 1000
+
+    a, b, _ = engines()
+    mover = Mover(Slow(), 1e6, pause_s=0.0)
+    assert mover.link.pays(1000, prefill_rate=10_000.0)
+    assert not asyncio.run(mover.bring(a, b, b"key", 0, 1000, 0.1))
+    assert not mover.link.pays(1000, prefill_rate=10_000.0)
