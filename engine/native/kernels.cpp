@@ -50,8 +50,7 @@ inline vf fused(vf x, vf y, vf sum) {
 #elif defined __ARM_NEON
     return (vf)vfmaq_f32((float32x4_t)sum, (float32x4_t)x, (float32x4_t)y);
 #else
-    for (int i = 0; i < W; i++) sum[i] = std::fma(x[i], y[i], sum[i]);
-    return sum;
+    return x * y + sum;  // without such an instruction all tiles round twice
 #endif
 }
 
