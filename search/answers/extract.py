@@ -8,7 +8,7 @@ from search.answers.display import inlined
 from search.answers.latex import FENCE, MAX_CHARS, boxes, plain, soften
 from search.answers.quantity import head_pattern, number_end, read_head, read_quantity
 from search.answers.structure import read_letter
-from search.answers.trim import concise, has_math, has_prose, is_formula, predicate, without_ending_note
+from search.answers.trim import concise, has_math, has_prose, is_equation, is_formula, predicate, without_ending_note
 
 KINDS = ("auto", "number", "choice", "math", "text", "exact")
 
@@ -51,6 +51,21 @@ def extract(text: str, kind: str = "auto") -> str | None:
     the last number. `auto` and `math` leave out what follows a complete answer: a note in brackets, prose after
     a number. Thinking inside tags does not count (see `reply.visible`). ValueError for an unknown kind.
     """
+    return _read(text, kind, closing=True)
+
+
+def meant(text: str, kind: str = "auto") -> str:
+    """The answer that a reference is, or states as a reply does; ValueError for an unknown kind.
+
+    A line that states none in so many words is the answer itself: `x^2 + y^2 = 25`. Of the kinds `number` and `choice`
+    what a reply would be read as is taken from it, since answers of these kinds are read so.
+    """
+    closing = kind in ("number", "choice") or "\n" in text.strip()
+    return _read(text, kind, closing) or text.strip()
+
+
+def _read(text: str, kind: str, closing: bool) -> str | None:
+    """The last stated answer, or, if `closing`, what the text ends in where it states none."""
     if kind not in KINDS:
         raise ValueError(f"answer kind must be one of {', '.join(KINDS)}; got {kind!r}")
     shown = reply.visible(text)
@@ -63,7 +78,7 @@ def extract(text: str, kind: str = "auto") -> str | None:
         found = stated(statement)
         if found is not None:
             return found or None
-    return fallback(shown)
+    return fallback(shown) if closing else None
 
 
 def _last_number(text: str, prose: bool = True) -> str | None:
@@ -132,6 +147,8 @@ def _stated_math(statement: str) -> str | None:
 def _stated_any(statement: str) -> str | None:
     """The statement; of a sentence that ends in `is <number or formula>`, that; without what explains it."""
     statement = concise(statement)
+    if is_equation(statement):
+        return statement
     tail = _EQUATED.split(statement)[-1]
     if tail == statement and not number_end(statement[:MAX_CHARS]):
         tail = predicate(statement)
@@ -148,6 +165,8 @@ def _closing_math(text: str) -> str | None:
     line = without_ending_note(reply.tidy(raw))
     inline = [first or second for first, second in FENCE.findall(line)]
     formula = inline[-1].strip() if inline and has_math(inline[-1]) else line
+    if is_equation(formula):
+        return formula
     if "=" in formula:
         formula = formula.rpartition("=")[2].strip().rstrip(".")
     listed = ", " in formula and has_prose(raw) and not inline

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from search.answers import equivalent, extract
+from search.answers import equivalent, meant
 from search.types import Problem
 
 
 def grade(problem: Problem, answer: str | None) -> bool | None:
-    """By the problem's checker, else by equivalence with its reference; no answer is not right.
+    """By the problem's checker, else by equivalence with its reference or what that states; no answer is not right.
 
     None where nothing can be said: there is neither checker nor reference, or the checker of the user's raised.
     """
@@ -20,5 +20,5 @@ def grade(problem: Problem, answer: str | None) -> bool | None:
             return bool(problem.checker(answer))
         except Exception:  # the user's code may raise anything; a finished search keeps its result
             return None
-    wanted = extract(problem.reference or "", problem.kind) or problem.reference or ""
-    return equivalent(answer, wanted)
+    reference = problem.reference or ""
+    return equivalent(answer, reference) or equivalent(answer, meant(reference, problem.kind))
