@@ -66,13 +66,20 @@ def _library() -> tuple[Any, Any]:
 
 @lru_cache(maxsize=1024)
 def _parse(text: str) -> Any:
-    """The SymPy object of an admissible expression, or None."""
-    library, _ = _library()
-    default = library.LatexExtractionConfig()
-    plain_only = replace(default.normalization_config, units=False, nits=False, boxed="none")
-    config = replace(default, normalization_config=plain_only)
-    found = library.parse(f"${text}$", [config], fallback_mode="no_fallback", parsing_timeout=None)
-    return found[0] if len(found) == 1 and not isinstance(found[0], str) else None
+    """The SymPy object of an admissible expression; raises where it is none.
+
+    Not by `math_verify.parse`, which makes one variable of `R` and `r`.
+    """
+    parser = importlib.import_module("math_verify.parser")
+    latex = importlib.import_module("latex2sympy2_extended.latex2sympy2")
+    default = parser.LatexExtractionConfig().normalization_config
+    text = latex.normalize_latex(text, replace(default, units=False, nits=False, boxed="none"))
+    return latex.latex2sympy(
+        text,
+        is_real=not parser.should_treat_as_complex(text),
+        normalization_config=None,
+        conversion_config=latex.ConversionConfig(lowercase_symbols=False),
+    )
 
 
 def _point(name: str, index: int, sympy: Any) -> Any:
@@ -150,7 +157,6 @@ def same(left: str, right: str) -> bool:
         return False
     with _LOCK:
         try:
-            objects = _parse(left), _parse(right)
-            return None not in objects and _same_object(*objects)
+            return _same_object(_parse(left), _parse(right))
         except Exception:  # the libraries raise nearly every type on odd input; odd input equals nothing
             return False

@@ -54,12 +54,14 @@ EQUAL = {
         (r"\frac{a+b}{2}", "(a+b)/2"), ("2^{3}", "8"), (r"\sqrt[3]{27}", "3"), (r"\log_{10} 100", "2"),
         ("e^{0}", "1"), (r"\cos(\pi)", "-1"), (r"\ln e", "1"), (r"\frac{\sqrt{3}}{3}", r"\frac{1}{\sqrt{3}}"),
         (r"\tan 45^\circ", "1"), ("x^{2}-1", "(x-1)(x+1)"), (r"\lfloor 2.7 \rfloor", "2"), ("|{-5}|", "5"),
+        (r"\pi(R^2-r^2)", r"\pi(R-r)(R+r)"), ("R+r", "r+R"), ("A = 5", "A=5"), ("Sin(x)", "sin(x)"),
         (r"\displaystyle\frac{1}{2}", "0.5"), (r"\(5\)", "5"), (r"\[5\]", "5"), (r"\mathbf{7}", "7"),
         (r"5\,000", "5000"), (r"\sin(30°)", "1/2"), (r"\lceil 2.1 \rceil", "3"),
     ],
     "multiple choice letters": [
         ("(A)", "A"), ("A.", "a"), ("B: 12 cm", "B"), ("(C) 15", "C"), (r"\textbf{(E)}", "E"), ("option B", "(b)"),
-        ("c)", "C"), ("[D]", "(D)"),
+        ("c)", "C"), ("[D]", "(D)"), ("No-go", "no-go"), ("3RD", "3rd"), ("CO2", "co2"), ("N/A", "n/a"), ("A+", "a+"),
+        ("4X4", "4x4"), ("Area = 5", "area = 5"), ("US", "us"),
     ],
     "trailing words": [
         ("42.", "42"), ("42 in total", "42"), ("18 (eighteen)", "18"), ("15 years old", "15"),
@@ -112,7 +114,11 @@ UNEQUAL = {
         (r"\sqrt{12}", r"3\sqrt{2}"), (r"\frac{\pi}{4}", r"\frac{\pi}{2}"), ("x^2+1", "x^2-1"),
         (r"\sin x", r"\cos x"), ("2^3", "3^2"), (r"\log_2 8", "8"), ("x+y", "x-y"), (r"\sqrt[3]{27}", r"\sqrt{27}"),
         (r"\frac{a}{b}", r"\frac{b}{a}"), (r"\tan 45^\circ", r"\tan 45"), (r"\lfloor 2.7 \rfloor", "3"),
-        (r"\sin 30^\circ", r"\sin 60^\circ"),
+        (r"\sin 30^\circ", r"\sin 60^\circ"), (r"\pi(R^2-r^2)", "0"), (r"\frac{R}{r}", "1"),
+        (r"\frac{R}{r}", r"\frac{r}{R}"),
+        ("R-r", "0"), ("R - r", "r - R"), ("N-n+1", "1"), ("P/p", "p/P"), ("A=5", "a=5"), ("2A", "2a"),
+        ("f(X)", "f(x)"), ("X > 3", "x > 3"), ("R*sin(x)", "r*sin(x)"), ("sqrt(R)", "sqrt(r)"), ("x_1", "X_1"),
+        ("(R-r, 1)", "(r-R, 1)"),
     ],
     "multiple choice letters": [
         ("A", "B"), ("(A)", "(C)"), ("B", "8"), ("A and B", "A"), ("D", "(E)"), ("C", "Cat"), ("A: 5 B: 6", "A"),
