@@ -7,7 +7,9 @@ from search.answers.quantity import number_end, read_quantity, split_note
 from search.answers.units import leading_unit, split_unit
 from search.answers.words import has_number_word
 
-_MATH = re.compile(r"[\d\\^=+*/<>|∞π√]|^[A-Za-z]$")
+_MATH = re.compile(
+    r"[\d\\^=+*/<>|∞π√]|^-?[A-Za-z]$|^[A-Z]{2,3}$|(?<![A-Za-z])[A-Za-z]\)?\s*-\s*\(?[A-Za-z](?![A-Za-z])"
+)
 _SYSTEM = re.compile(r"=[^=]*[,;]\s*(?:\\quad\s*)?[A-Za-z](?:_\{?\w\}?)?\s*=")
 _WORD = re.compile(r"(?<![\\A-Za-z])(?:[A-Za-z]{3,}|(?i:it|is|we|so|to|of)(?![A-Za-z]))|[^\W\d_A-Za-z]{2,}")
 _COPULA = re.compile(
