@@ -24,6 +24,9 @@ _FUNCTION_WORD = re.compile(
     r"(?<![\\A-Za-z])(sqrt|pi|sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|ln|log|infty)(?![A-Za-z])"
 )
 _EXP = re.compile(r"(?:\\|(?<![A-Za-z]))exp\s*(?=[({])")
+_SPOKEN = {"squared": "^2", "cubed": "^3", "factorial": "!"}
+_SPOKEN_AFTER = re.compile(r"(?<=[\w)}])\s+(squared|cubed|factorial)(?![A-Za-z])")
+_BASE = re.compile(r"\d_\{?\s*(\d+)")  # the parser drops it
 _SIGNED_POWER = re.compile(r"\^\s*(-?\d+(?:\.\d+)?)")
 _SPACED_PRODUCT = re.compile(r"\*")
 _TOP_ROOT = re.compile(r"\\sqrt\s*(?=\()")
@@ -48,7 +51,7 @@ def _braced(text: str, opener: str) -> str:
 
 def spell(text: str) -> str:
     """A plain answer in the LaTeX that the parser reads: `2*sqrt(3)` -> `2\\cdot \\sqrt{3}`."""
-    text = _EXP.sub("e^", text)
+    text = _EXP.sub("e^", _SPOKEN_AFTER.sub(lambda found: _SPOKEN[found[1]], text))
     text = _FUNCTION_WORD.sub(lambda word: "\\" + word[1] + " ", text)
     for ascii_form, command in _RELATIONS.items():
         text = text.replace(ascii_form, command)
@@ -151,9 +154,13 @@ def _same_object(left: Any, right: Any) -> bool:
 
 
 def same(left: str, right: str) -> bool:
-    """Whether two plain answers are one mathematical object; False where either is not admissible."""
+    """Whether two plain answers are one mathematical object; False where either is not admissible.
+
+    A missing base agrees with any: `2516_8` is `2516` and not `2516_7`.
+    """
     left, right = sorted((spell(left), spell(right)))
-    if not (admissible(left) and admissible(right)):
+    bases = set(_BASE.findall(left)), set(_BASE.findall(right))
+    if not (admissible(left) and admissible(right)) or (all(bases) and bases[0] != bases[1]):
         return False
     with _LOCK:
         try:

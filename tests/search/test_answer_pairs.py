@@ -12,7 +12,9 @@ EQUAL = {
         ("4 gallons", "4 gal"), ("16 sq ft", "16 square feet"), ("20 cm^3", r"20\text{ cm}^3"), ("7 days", "1 week"),
         ("€12,50", "12.50 euros"), ("50¢", "$0.50"), ("50 cents", "0.50 dollars"), ("¥1000", "1000 yen"),
         ("12 students", "12"), ("12 boxes", "12 box"), ("3.0 liters", "3 L"), ("250 mL", "0.25 L"),
-        ("0 dollars", "0"), ("8 more apples", "8"),
+        ("0 dollars", "0"), ("8 more apples", "8"), ("3 dozen", "36"), ("a dozen", "12"), ("half a dozen", "6"),
+        ("two dozen eggs", "24 eggs"), ("5 degrees below zero", "-5 degrees"), ("5 below zero", "-5"),
+        ("5 squared meters", "5 m^2"), ("5 times", "5"), ("5 fifth graders", "5"), ("one second", "1 s"),
     ],
     "intervals": [
         ("(2, 5]", "2 < x <= 5"), ("[3, ∞)", r"[3,\infty)"), (r"x\geq 3", r"[3,\infty)"),
@@ -32,6 +34,9 @@ EQUAL = {
         ("7/2", "3 1/2"), (r"3\frac12", "3.5"), ("2/4", "1/2"), (r"\frac{22}{7}", "22/7"), ("-1/2", r"-\frac12"),
         ("1/-2", "-1/2"), ("⅓", "1/3"), ("2⅔", "8/3"), (r"\frac{1}{3}", r"0.\overline{3}"), ("0.125", "1/8"),
         ("5/1", "5"), (r"\dfrac{-7}{3}", "-7/3"), (r"\frac 3 4", "0.75"), ("3 / 4", "3/4"), ("¼", "25%"),
+        ("five eighths", "5/8"), ("3 fourths", "3/4"), ("one tenth", "0.1"), ("a fifth", "1/5"),
+        ("7 hundredths", "0.07"), ("two-fifths", "2/5"), ("minus five eighths", "-5/8"),
+        ("one tenth of the class", "1/10"), ("twenty-one hundredths", "0.21"),
     ],
     "percent": [
         ("25%", "0.25"), ("25 %", "25%"), (r"33.\overline{3}\%", "1/3"), ("150%", "1.5"), ("0%", "0"),
@@ -55,6 +60,7 @@ EQUAL = {
         ("e^{0}", "1"), (r"\cos(\pi)", "-1"), (r"\ln e", "1"), (r"\frac{\sqrt{3}}{3}", r"\frac{1}{\sqrt{3}}"),
         (r"\tan 45^\circ", "1"), ("x^{2}-1", "(x-1)(x+1)"), (r"\lfloor 2.7 \rfloor", "2"), ("|{-5}|", "5"),
         (r"\pi(R^2-r^2)", r"\pi(R-r)(R+r)"), ("R+r", "r+R"), ("A = 5", "A=5"), ("Sin(x)", "sin(x)"),
+        ("5 squared", "25"), ("5 factorial", "120"), ("x squared", "x^2"), ("2516_8", "2516_{8}"),
         (r"\displaystyle\frac{1}{2}", "0.5"), (r"\(5\)", "5"), (r"\[5\]", "5"), (r"\mathbf{7}", "7"),
         (r"5\,000", "5000"), (r"\sin(30°)", "1/2"), (r"\lceil 2.1 \rceil", "3"),
     ],
@@ -80,7 +86,9 @@ UNEQUAL = {
         ("12 cm", "12 m"), ("$12", "12 cents"), ("12 kg", "12 g"), ("2 hours", "2 minutes"), ("12 cm", "12 cm^2"),
         ("45 degrees", "45 radians"), ("5 lb", "5 kg"), ("3 m/s", "3 km/h"), ("€12", "£12"),
         ("12 students", "13 students"), ("7 days", "7 weeks"), ("20°C", "20 K"), ("4 gallons", "4 quarts"),
-        ("€12,50", "€1250"), ("$1,250", "$1.25"),
+        ("€12,50", "€1250"), ("$1,250", "$1.25"), ("3 dozen", "3"), ("3 dozen eggs", "3 eggs"),
+        ("5 degrees below zero", "5 degrees"), ("5 squared", "5"), ("5 cubed", "5"), ("5 factorial", "5"),
+        ("5 over six", "5"), ("5 out of six", "5"), ("5 hours and thirty minutes", "5 hours"),
     ],
     "intervals": [
         ("(2, 5]", "[2, 5]"), ("x <= 3", "x < 3"), ("[1,2]", "[1,2)"), ("(-∞, 2)", "(-∞, 2]"),
@@ -97,7 +105,8 @@ UNEQUAL = {
     ],
     "fractions": [
         ("1/2", "2/1"), ("3 1/2", "31/2"), ("1/3", "0.333"), ("2/3", "0.67"), ("7/2", "7/3"), ("-1/2", "1/2"),
-        ("22/7", r"\pi"),
+        ("22/7", r"\pi"), ("five eighths", "5"), ("3 fourths", "3"), ("one tenth", "1"), ("2.5 tenths", "2.5"),
+        ("twenty fifth", "20"), ("a fifth", "5"),
     ],
     "percent": [
         ("25%", "25"), ("25%", "2.5"), ("0.25%", "0.25"), ("50%", "5"), ("150%", "150"), ("12%", "13%"),
@@ -119,7 +128,7 @@ UNEQUAL = {
         (r"\frac{R}{r}", r"\frac{r}{R}"),
         ("R-r", "0"), ("R - r", "r - R"), ("N-n+1", "1"), ("P/p", "p/P"), ("A=5", "a=5"), ("2A", "2a"),
         ("f(X)", "f(x)"), ("X > 3", "x > 3"), ("R*sin(x)", "r*sin(x)"), ("sqrt(R)", "sqrt(r)"), ("x_1", "X_1"),
-        ("(R-r, 1)", "(r-R, 1)"),
+        ("(R-r, 1)", "(r-R, 1)"), ("2516_8", "2516_7"), ("101_2", "101_{10}"),
     ],
     "multiple choice letters": [
         ("A", "B"), ("(A)", "(C)"), ("B", "8"), ("A and B", "A"), ("D", "(E)"), ("C", "Cat"), ("A: 5 B: 6", "A"),

@@ -174,6 +174,8 @@ from search.answers import equivalent, extract
         ("Answer: 1 000 000.50", "number", "1000000.50"),
         ("Answer: eighteen", "number", "18"),
         ("Answer: minus twenty-five dollars", "number", "-25"),
+        ("Answer: five eighths", "number", "5/8"),
+        ("She needs 7 dozen eggs.", "number", "7"),
         ("Answer: 2^10", "number", "2^10"),
         (r"\boxed{2^{10}}", "number", "2^{10}"),
         ("Answer: 10!", "auto", "10!"),
