@@ -9,6 +9,8 @@ from search.types import Problem
 def grade(problem: Problem, answer: str | None) -> bool | None:
     """By the problem's checker, else by equivalence with its reference or what that states; no answer is not right.
 
+    Answers of the kind `exact` are compared letter by letter, white space at the ends aside.
+
     None where nothing can be said: there is neither checker nor reference, or the checker of the user's raised.
     """
     if problem.checker is None and problem.reference is None:
@@ -21,4 +23,7 @@ def grade(problem: Problem, answer: str | None) -> bool | None:
         except Exception:  # the user's code may raise anything; a finished search keeps its result
             return None
     reference = problem.reference or ""
-    return equivalent(answer, reference) or equivalent(answer, meant(reference, problem.kind))
+    wanted = reference, meant(reference, problem.kind)
+    if problem.kind == "exact":
+        return answer.strip() in {text.strip() for text in wanted}
+    return any(equivalent(answer, text) for text in wanted)

@@ -157,6 +157,13 @@ def test_a_bare_reference_is_the_answer_itself(reference, rest, kind):
     assert Math(reference)(reference) and not Math(reference)(rest)
 
 
+def test_exact_answers_are_graded_letter_by_letter():
+    problem = Problem("?", kind="exact", reference="4*6 ")
+    assert grade(problem, " 4*6") is True and grade(problem, "24") is False and grade(problem, "4 * 6") is False
+    stated = Problem("?", kind="exact", reference="By trial.\n#### AB")
+    assert grade(stated, "AB") is True and grade(stated, "ab") is False
+
+
 def test_a_reference_of_several_lines_may_be_a_reply():
     problem = Problem("?", kind="auto", reference="She sells 9 eggs.\nThat is 9 * 2 = $18 every day.")
     assert grade(problem, "18") is True and grade(problem, "9") is False
