@@ -130,6 +130,7 @@ def test_grade_uses_the_checker_or_the_reference():
     referred = Problem("What is 3/4?", reference="It is #### 0.75")
     assert grade(referred, "3/4") is True and grade(referred, "4/3") is False
     assert grade(Problem("Open question"), "7") is None
+    assert grade(Problem("Open question", reference=" "), "7") is None
 
     def broken(answer):
         raise OSError("gone")
