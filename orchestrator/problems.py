@@ -59,7 +59,8 @@ def _row(line: str, where: str, kind: str) -> Problem:
         raise UsageError(f"{where} needs a text under 'question' (or 'problem')")
     row_id, reference = row.get("id"), row.get("answer")
     name = "" if row_id is None else str(row_id)
-    return _problem(text, name, kind, None if reference is None else str(reference), where)
+    known = reference is not None and str(reference).strip()
+    return _problem(text, name, kind, str(reference) if known else None, where)
 
 
 def _problem(text: str, problem_id: str, kind: str, reference: str | None, where: str) -> Problem:

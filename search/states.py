@@ -29,7 +29,7 @@ def state_of(before: str, sample: Sample, complete: bool, kind: str) -> State | 
     """
     if complete:
         answer = extract(before + sample.text, kind)
-        return ("answer", canonical(answer)) if answer is not None and answer.strip() else None
+        return ("answer", canonical(answer, kind)) if answer is not None and answer.strip() else None
     if sample.finish != "step":
         return None
     text = spoken(before, sample.text)

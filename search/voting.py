@@ -51,8 +51,8 @@ def tally(votes: Sequence[Vote], kind: str = "auto") -> list[Group]:
     """Groups of equivalent answers by falling weight, then count, then first appearance in `votes`.
 
     Votes without an answer do not count; no votes with one give no groups. An answer joins the first group to
-    all of whose forms it is equivalent; of the kinds `text` and `exact`, the group that says the same. ValueError for a
-    weight that is not finite.
+    all of whose forms it is equivalent; of the kind `text` the group that says the same, of `exact` the one that has
+    its text. ValueError for a weight that is not finite.
     """
     ballots: list[_Ballot] = []
     by_key: dict[str, _Ballot] = {}
@@ -61,7 +61,7 @@ def tally(votes: Sequence[Vote], kind: str = "auto") -> list[Group]:
             raise ValueError(f"vote weight must be a finite number; node {vote.node_id!r} has {vote.weight}")
         if vote.answer is None or not vote.answer.strip():
             continue
-        key = canonical(vote.answer)
+        key = canonical(vote.answer, kind)
         ballot = by_key.get(key)
         if ballot is None:
             open_to = () if kind in _WORDS else ballots

@@ -15,12 +15,13 @@ _MAX_DEPTH = 6
 _REMEMBERED = 8192  # a vote asks for the same few answers again and again
 
 
-def canonical(answer: str) -> str:
+def canonical(answer: str, kind: str = "auto") -> str:
     """The voting key: exact value and unit (`3/4`, `5 km`), letter (`B`), time (`15:45`), else bare text.
 
-    Equal keys are equivalent answers; equivalent answers may have different keys. `28%` is `7/25`.
+    Equal keys are equivalent answers; equivalent answers may have different keys. `28%` is `7/25`. Of the kind
+    `exact` the key is the text, white space at the ends aside.
     """
-    return _key(answer, percent=False)
+    return answer.strip() if kind == "exact" else _key(answer, percent=False)
 
 
 @lru_cache(maxsize=_REMEMBERED)

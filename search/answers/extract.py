@@ -8,13 +8,14 @@ from search.answers.display import inlined
 from search.answers.latex import FENCE, MAX_CHARS, boxes, plain, soften
 from search.answers.quantity import head_pattern, number_end, read_head, read_quantity
 from search.answers.structure import read_letter
-from search.answers.trim import concise, has_math, has_prose, is_formula, predicate, without_ending_note
+from search.answers.trim import concise, has_math, has_prose, is_equation, is_formula, predicate, without_ending_note
+from search.answers.words import in_digits
 
 KINDS = ("auto", "number", "choice", "math", "text", "exact")
 
 _HEAD = head_pattern(".,'_")
 _NUMBER = re.compile(
-    rf"""(?P<sign>(?<![\w)\]}}.])-)?(?P<currency>[$€£¥₹]\s?)?
+    rf"""(?P<sign>(?<![\w)\]}}.])(?:-|(?i:negative)\s+))?(?P<currency>[$€£¥₹]\s?)?
     (?<![A-Za-z_^\d])(?<!\d[.,:])(?<!\^\{{)(?<!_\{{)(?<!\^-)(?<!\{{-)
     (?:(?P<pair>\d+(?:\.\d+)?(?:(?::|[ ]:[ ])\d+(?:\.\d+)?){{1,3}}(?:\s?(?:[AaPp][Mm]\b|[ap]\.m\b\.?))?)|{_HEAD})
     (?!\.?\d|\s*\^)
@@ -22,6 +23,10 @@ _NUMBER = re.compile(
     (?P<percent>\s?\\?%|\s+percent\b)?""",
     re.VERBOSE,
 )
+_LEADING_SIGN = re.compile(r"^\s*(?:[-\u2012\u2013]|(?:negative|minus)\b)\s*(?=[$€£¥₹\d.\\])", re.IGNORECASE)
+_GROUPS = re.compile(r"(?<![\w.,/])[1-9]\d{0,2}(?: \d{3})+(?![\w-]|,\d)")
+_POWER = re.compile(r"-?\d+(?:\^|\*\*)(?:\{\s*-?\d+\s*\}|-?\d+)")
+_MAX_NUMBER_WORDS = 6  # `minus twenty-one thousand dollars`; more is a sentence
 _LABEL = re.compile(
     r"(?:step|eq|equation|part|case|problem|question|figure|table|line|example)\.?\s*\(?$", re.IGNORECASE
 )
@@ -45,12 +50,28 @@ _Reader = Callable[[str], str | None]
 def extract(text: str, kind: str = "auto") -> str | None:
     """The last answer stated in a reply, or None.
 
-    `number`: the numeral, `28%` with its sign. `choice`: a letter A-J; None where several are stated at once
-    (`A and C`). `math`: an expression. `text`: the words, else the last line. `exact`: the stated text
-    untouched, else the whole reply. `auto`: any statement, else a closing expression, letter or verdict, else
-    the last number. `auto` and `math` leave out what follows a complete answer: a note in brackets, prose after
-    a number. Thinking inside tags does not count (see `reply.visible`). ValueError for an unknown kind.
+    `number`: the numeral, `28%` with its sign; a power or a number in words where that is all that is stated.
+    `choice`: a letter A-J; None where several are stated at once (`A and C`). `math`: an expression. `text`: the
+    words, else the last line. `exact`: the stated text untouched, else the whole reply. `auto`: any statement, else a
+    closing expression, letter or verdict, else the last number. `auto` and `math` leave out what follows a complete
+    answer: a note in brackets, prose after a number. Thinking inside tags does not count (see `reply.visible`).
+    ValueError for an unknown kind.
     """
+    return _read(text, kind, closing=True)
+
+
+def meant(text: str, kind: str = "auto") -> str:
+    """The answer that a reference is, or states as a reply does; ValueError for an unknown kind.
+
+    A line that states none in so many words is the answer itself: `x^2 + y^2 = 25`. Of the kinds `number` and `choice`
+    what a reply would be read as is taken from it, since answers of these kinds are read so.
+    """
+    closing = kind in ("number", "choice") or "\n" in text.strip()
+    return _read(text, kind, closing) or text.strip()
+
+
+def _read(text: str, kind: str, closing: bool) -> str | None:
+    """The last stated answer, or, if `closing`, what the text ends in where it states none."""
     if kind not in KINDS:
         raise ValueError(f"answer kind must be one of {', '.join(KINDS)}; got {kind!r}")
     shown = reply.visible(text)
@@ -63,7 +84,7 @@ def extract(text: str, kind: str = "auto") -> str | None:
         found = stated(statement)
         if found is not None:
             return found or None
-    return fallback(shown)
+    return fallback(shown) if closing else None
 
 
 def _last_number(text: str, prose: bool = True) -> str | None:
@@ -81,7 +102,7 @@ def _last_number(text: str, prose: bool = True) -> str | None:
 def _numeral(found: re.Match[str]) -> str:
     """The matched numeral without currency and closing marks, but `$2k` whole; of a malformed one the last part."""
     sign = "-" if found["sign"] else ""
-    bare = found[0][len(sign) + len(found["currency"] or "") :].rstrip(".")
+    bare = found[0][len(found["sign"] or "") + len(found["currency"] or "") :].rstrip(".")
     if found["pair"]:
         return sign + found["pair"]
     if found["currency"] and found["scale"] and not found["scale"][0].isspace():
@@ -92,10 +113,14 @@ def _numeral(found: re.Match[str]) -> str:
 
 
 def _stated_number(statement: str) -> str | None:
-    """The number of a statement: after its last `=`; the one it opens with; else its last."""
+    """The number of a statement: after its last `=`; the one it opens with; else its last; a power or words alone."""
     value = statement.rpartition("=")[2] if "=" in statement else statement
     found = boxes(value)
-    value = soften(found[-1][1] if found else value).strip("$ ")
+    value = soften(found[-1][1] if found else value).strip("$ ").replace("\\$", "$")
+    value = _GROUPS.sub(lambda groups: groups[0].replace(" ", ""), _LEADING_SIGN.sub("-", value))
+    if _POWER.fullmatch(value):
+        return value
+    value = in_digits(value) if len(value.split()) <= _MAX_NUMBER_WORDS else value
     first = _NUMBER.match(value)
     return _numeral(first) if first else _last_number(value, prose=False)
 
@@ -132,6 +157,8 @@ def _stated_math(statement: str) -> str | None:
 def _stated_any(statement: str) -> str | None:
     """The statement; of a sentence that ends in `is <number or formula>`, that; without what explains it."""
     statement = concise(statement)
+    if is_equation(statement):
+        return statement
     tail = _EQUATED.split(statement)[-1]
     if tail == statement and not number_end(statement[:MAX_CHARS]):
         tail = predicate(statement)
@@ -148,6 +175,8 @@ def _closing_math(text: str) -> str | None:
     line = without_ending_note(reply.tidy(raw))
     inline = [first or second for first, second in FENCE.findall(line)]
     formula = inline[-1].strip() if inline and has_math(inline[-1]) else line
+    if is_equation(formula):
+        return formula
     if "=" in formula:
         formula = formula.rpartition("=")[2].strip().rstrip(".")
     listed = ", " in formula and has_prose(raw) and not inline

@@ -7,6 +7,7 @@ _SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻"
 _FROM_SUPERSCRIPT = str.maketrans(_SUPERSCRIPTS, "0123456789+-")
 _SUPERSCRIPT_RUN = re.compile(f"[{_SUPERSCRIPTS}]+")
 _VULGAR = re.compile(r"(\d?)([¼-¾⅐-⅞↉])")
+_DASH_MINUS = re.compile(r"(?<![^\s=(\[{,:;$])[\u2012\u2013](?=[$€£¥₹]?\.?\d)")  # `3–5` is a range
 _FOREIGN_DIGIT = re.compile(r"(?![0-9])\d")
 
 _GLYPHS = str.maketrans(
@@ -27,6 +28,7 @@ def fold(text: str) -> str:
     if text.isascii():
         return text
     text = _SUPERSCRIPT_RUN.sub(lambda run: "^{" + run[0].translate(_FROM_SUPERSCRIPT) + "}", text)
+    text = _DASH_MINUS.sub("-", text)
     text = _VULGAR.sub(lambda found: f"{found[1]} {found[2]}" if found[1] else found[2], text)
     text = unicodedata.normalize("NFKC", text.translate(_GLYPHS)).replace("\u2044", "/")
     return _FOREIGN_DIGIT.sub(lambda digit: str(unicodedata.decimal(digit[0])), text)

@@ -14,6 +14,7 @@ _WRAPPER = re.compile(
     r"\s*\{([^{}]*)\}"
 )
 _GROUPED_MARK = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:\{,\}\d{3})+(?!\d)")
+_SPACED_GROUPS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:(?:\\[,;: ]|~)\d{3})+(?!\d)")
 _DEGREE = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|°")
 _TRIG_DEGREE = re.compile(
     r"(\\(?:sin|cos|tan|cot|sec|csc))\s*[({]?\s*(\d{1,9}(?:\.\d{1,9})?)\s*(?:\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|°)\s*[)}]?"
@@ -58,6 +59,7 @@ def soften(text: str) -> str:
     text = _TRIG_DEGREE.sub(r"\1(\\frac{\2\\pi}{180})", _EMPTY_SET.sub(r"\\emptyset", fold(text)))
     text = _NEGATIVE_SPACE.sub("", _DEGREE.sub(r" degree ", text))
     text = _GROUPED_MARK.sub(lambda found: found[0].replace("{,}", ""), text).replace("{,}", ".")
+    text = _SPACED_GROUPS.sub(lambda found: re.sub(r"\D", "", found[0]), text)
     text = _SPACE.sub(" ", _SIZING.sub("", text))
     for _ in range(3):
         text = _WRAPPER.sub(r" \1 ", text)

@@ -39,6 +39,8 @@ _QUANTITY = re.compile(rf"(?P<sign>[-+]?)\s*(?P<currency>{_CURRENCY}?)\s*(?P<inn
 _PERCENT = re.compile(r"\s*(?:%|(?:percent(?:age)?|per\s+cent|pct)(?:\s+points?)?(?![A-Za-z]))", re.IGNORECASE)
 _MULTIPLIER = re.compile(r"\s*(hundred|thousand|million|billion|trillion)(?![A-Za-z])", re.IGNORECASE)
 _MONEY_SUFFIX = re.compile(r"(k|m|bn?)(?![A-Za-z])", re.IGNORECASE)  # `$1.5k`; without a currency, `k` is a factor
+_DOZEN = re.compile(r"\s+dozens?(?![\w-])", re.IGNORECASE)
+_BELOW_ZERO = re.compile(r"(\d(?:.*\S)?)\s+below\s+(?:zero|0)", re.IGNORECASE | re.DOTALL)
 _ZEROS = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12, "k": 3, "m": 6, "b": 9, "bn": 9}
 _NOTE = re.compile(r"\s\(([^()]*)\)$")
 _BASE_NOTE = re.compile(r"\s*(?:mod|modulo|base)\b", re.IGNORECASE)  # part of the value
@@ -115,7 +117,7 @@ def number_end(text: str) -> int:
     found = _QUANTITY.match(text)
     if found is None:
         return 0
-    after = _PERCENT.match(text, found.end()) or _MULTIPLIER.match(text, found.end())
+    after = next(filter(None, (word.match(text, found.end()) for word in (_PERCENT, _MULTIPLIER, _DOZEN))), None)
     return after.end() if after else found.end()
 
 
@@ -144,6 +146,8 @@ def read_quantity(text: str, percent: bool = False) -> Quantity | None:
 def _read(text: str, percent: bool) -> Quantity | None:
     text = _MINUS_WORD.sub("-", _LEAD.sub("", text, count=1) if _LEAD.match(text) else text, count=1)
     text = in_digits(text)
+    below = _BELOW_ZERO.fullmatch(text)
+    text = f"-{below[1]}" if below else text
     text = f"{text[1:].lstrip()}%" if text[:1] == "%" else text  # Arabic and Turkish
     price = _PRICE.match(text)
     if price and not text[price.end() : price.end() + 1].isdigit():
@@ -154,11 +158,12 @@ def _read(text: str, percent: bool) -> Quantity | None:
     value = read_head(found) if found else None
     if found is None or value is None or (found["sign"] and found["inner"]):
         return None
-    tail_at = text[found.end() :]
+    dozen = _DOZEN.match(text, found.end())
+    tail_at = text[dozen.end() if dozen else found.end() :]
     if found["currency"] and tail_at[:1].isalpha() and not _MONEY_SUFFIX.match(tail_at):
         return None
     tail = _read_tail(tail_at, found["currency"], percent)
     if tail is None:
         return None
-    mantissa = -value.mantissa if "-" in found["sign"] + found["inner"] else value.mantissa
-    return Quantity(Scaled(mantissa, value.exponent + tail[0]).key(), tail[1])
+    times = (-1 if "-" in found["sign"] + found["inner"] else 1) * (12 if dozen else 1)
+    return Quantity(Scaled(times * value.mantissa, value.exponent + tail[0]).key(), tail[1])

@@ -30,6 +30,8 @@ _SENTENCE_END = re.compile(
     r"(?<!\bSt)(?<!\bMt)(?<!\bDr)(?<!\bMr)(?<!\bMs)(?<!\bMrs)[.!?](?=[*_\"']*(?:\s+[A-Z\\]|\s*$))"
     r"|[。！？]|です|,?\s(?:because|since)\s|,\s(?:which|so|as)\s|\.\s+I hope"
 )
+_FACTORIAL = re.compile(r"[\s*_]*(?:\d{1,3}|[a-z])![\s*_]*")
+"""Behind `Answer:` no exclamation."""
 _FENCED = re.compile(rf"{FENCE.pattern}|\\\((.+?)\\\)")
 _LEAD = re.compile(
     r"(?:that|therefore|thus|hence|simply|just|clearly|indeed|actually|exactly|equal to|given by)[,:]?\s+",
@@ -89,6 +91,8 @@ def _sentence(text: str, start: int) -> str:
     if start > begun and (bullet := _BULLET.match(line)):
         line = line[bullet.end() :]
     stop = _SENTENCE_END.search(line)
+    if stop and text[:begun].rstrip("*_ ").endswith(":") and _FACTORIAL.fullmatch(line):
+        return line
     return line[: stop.start()] if stop else line
 
 

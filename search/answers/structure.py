@@ -26,6 +26,14 @@ _BRACKETS = {
     "\\{": "{", "\\}": "}", "\\lbrace": "{", "\\rbrace": "}", "\\langle": "<", "\\rangle": ">",
     "(": "(", ")": ")", "[": "[", "]": "]", "{": "{", "}": "}",
 }  # fmt: skip
+_FUNCTION_NAME = r"sqrt|pi|(?:arc)?(?:sin|cos|tan)|cot|sec|csc|ln|log|exp|min|max"
+_FUNCTION = re.compile(rf"(?<![A-Za-z])(?:{_FUNCTION_NAME})(?![A-Za-z])")
+_LETTERS = re.compile(r"[^\W\d_]+")
+_FORMULA = re.compile(
+    rf"[*+^=<>|_](?=\s*[\w({{\\.-])|(?<![A-Za-z])(?:[A-Za-z]|{_FUNCTION_NAME})\("
+    r"|(?<![A-Za-z\d])\d+(?!(?i:st|nd|rd|th)(?![A-Za-z]))[A-Za-z](?!\d)"
+)
+_DIFFERENCE = re.compile(r"[-/](?=\s*[\w({])")
 _PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])")
 
 
@@ -52,15 +60,27 @@ def read_letter(text: str) -> str | None:
     return None
 
 
+def _has_variables(text: str) -> bool:
+    """Whether case tells letters apart: in `R - r`, `2R`, `f(X)`; not in `No-go`, `3RD`, `CO2`, `A+`, `N/A`."""
+    longest = max(map(len, _LETTERS.findall(_FUNCTION.sub(" ", text))), default=0)
+    if longest < 2 and _DIFFERENCE.search(text):
+        return text.casefold() != "n/a"
+    return longest <= 2 and bool(_FORMULA.search(text))
+
+
 def text_form(text: str) -> str:
-    """Case, spacing and a leading article off, except case in LaTeX (`\\Delta`) and the space between two words."""
+    """Case, spacing and a leading article off, except case of variables and the space between two words."""
     infinity = _INFINITY.fullmatch(text)
     if infinity:
         return ("-" if infinity[1] else "") + "\\infty"
     text = _ARTICLE.sub("", text, count=1) if _ARTICLE.match(text) else text
     words = " ".join(text.split()).rstrip(" .,;:")
     spaced = re.sub(r"(?<!\w) | (?!\w)", "", words) or text.strip()
-    return spaced if "\\" in spaced else spaced.casefold()
+    return spaced if "\\" in spaced or _has_variables(spaced) else spaced.casefold()
+
+
+def _variable(name: str) -> str:
+    return name if len(name) <= 2 else text_form(name)
 
 
 def _interval(sides: list[str], relations: list[str]) -> tuple[str, str] | None:
@@ -94,14 +114,14 @@ def split_name(text: str) -> tuple[str | None, str]:
     value = text[named.end() :] if named else ""
     one = "," not in value or value[0] in "([{\\" or _GROUPED.fullmatch(value)
     if named and one and not _EQUALS.search(value):
-        return text_form(named[1]), value
+        return _variable(named[1]), value
     sides = _EQUALS.split(text)
     if len(sides) > 1 and all(_NUMERIC_SIDE.fullmatch(side) for side in sides[:-1]) and sides[-1].strip():
         return None, sides[-1].strip()
     parts = _ORDER.split(text.strip())
     if len(parts) in (3, 5) and "," not in text and all(parts):
         stated = _interval(parts[::2], [_plain_relation(relation) for relation in parts[1::2]])
-        return (text_form(stated[0]), stated[1]) if stated else (None, text)
+        return (_variable(stated[0]), stated[1]) if stated else (None, text)
     return None, text
 
 

@@ -24,6 +24,9 @@ _FUNCTION_WORD = re.compile(
     r"(?<![\\A-Za-z])(sqrt|pi|sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|ln|log|infty)(?![A-Za-z])"
 )
 _EXP = re.compile(r"(?:\\|(?<![A-Za-z]))exp\s*(?=[({])")
+_SPOKEN = {"squared": "^2", "cubed": "^3", "factorial": "!"}
+_SPOKEN_AFTER = re.compile(r"(?<=[\w)}])\s+(squared|cubed|factorial)(?![A-Za-z])")
+_BASE = re.compile(r"\d_\{?\s*(\d+)")  # the parser drops it
 _SIGNED_POWER = re.compile(r"\^\s*(-?\d+(?:\.\d+)?)")
 _SPACED_PRODUCT = re.compile(r"\*")
 _TOP_ROOT = re.compile(r"\\sqrt\s*(?=\()")
@@ -48,7 +51,7 @@ def _braced(text: str, opener: str) -> str:
 
 def spell(text: str) -> str:
     """A plain answer in the LaTeX that the parser reads: `2*sqrt(3)` -> `2\\cdot \\sqrt{3}`."""
-    text = _EXP.sub("e^", text)
+    text = _EXP.sub("e^", _SPOKEN_AFTER.sub(lambda found: _SPOKEN[found[1]], text))
     text = _FUNCTION_WORD.sub(lambda word: "\\" + word[1] + " ", text)
     for ascii_form, command in _RELATIONS.items():
         text = text.replace(ascii_form, command)
@@ -66,13 +69,20 @@ def _library() -> tuple[Any, Any]:
 
 @lru_cache(maxsize=1024)
 def _parse(text: str) -> Any:
-    """The SymPy object of an admissible expression, or None."""
-    library, _ = _library()
-    default = library.LatexExtractionConfig()
-    plain_only = replace(default.normalization_config, units=False, nits=False, boxed="none")
-    config = replace(default, normalization_config=plain_only)
-    found = library.parse(f"${text}$", [config], fallback_mode="no_fallback", parsing_timeout=None)
-    return found[0] if len(found) == 1 and not isinstance(found[0], str) else None
+    """The SymPy object of an admissible expression; raises where it is none.
+
+    Not by `math_verify.parse`, which makes one variable of `R` and `r`.
+    """
+    parser = importlib.import_module("math_verify.parser")
+    latex = importlib.import_module("latex2sympy2_extended.latex2sympy2")
+    default = parser.LatexExtractionConfig().normalization_config
+    text = latex.normalize_latex(text, replace(default, units=False, nits=False, boxed="none"))
+    return latex.latex2sympy(
+        text,
+        is_real=not parser.should_treat_as_complex(text),
+        normalization_config=None,
+        conversion_config=latex.ConversionConfig(lowercase_symbols=False),
+    )
 
 
 def _point(name: str, index: int, sympy: Any) -> Any:
@@ -144,13 +154,16 @@ def _same_object(left: Any, right: Any) -> bool:
 
 
 def same(left: str, right: str) -> bool:
-    """Whether two plain answers are one mathematical object; False where either is not admissible."""
+    """Whether two plain answers are one mathematical object; False where either is not admissible.
+
+    A missing base agrees with any: `2516_8` is `2516` and not `2516_7`.
+    """
     left, right = sorted((spell(left), spell(right)))
-    if not (admissible(left) and admissible(right)):
+    bases = set(_BASE.findall(left)), set(_BASE.findall(right))
+    if not (admissible(left) and admissible(right)) or (all(bases) and bases[0] != bases[1]):
         return False
     with _LOCK:
         try:
-            objects = _parse(left), _parse(right)
-            return None not in objects and _same_object(*objects)
+            return _same_object(_parse(left), _parse(right))
         except Exception:  # the libraries raise nearly every type on odd input; odd input equals nothing
             return False

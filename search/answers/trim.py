@@ -7,7 +7,10 @@ from search.answers.quantity import number_end, read_quantity, split_note
 from search.answers.units import leading_unit, split_unit
 from search.answers.words import has_number_word
 
-_MATH = re.compile(r"[\d\\^=+*/<>|∞π√]|^[A-Za-z]$")
+_MATH = re.compile(
+    r"[\d\\^=+*/<>|∞π√]|^-?[A-Za-z]$|^[A-Z]{2,3}$|(?<![A-Za-z])[A-Za-z]\)?\s*-\s*\(?[A-Za-z](?![A-Za-z])"
+)
+_SYSTEM = re.compile(r"=[^=]*[,;]\s*(?:\\quad\s*)?[A-Za-z](?:_\{?\w\}?)?\s*=")
 _WORD = re.compile(r"(?<![\\A-Za-z])(?:[A-Za-z]{3,}|(?i:it|is|we|so|to|of)(?![A-Za-z]))|[^\W\d_A-Za-z]{2,}")
 _COPULA = re.compile(
     r"(?:^|\s)(?:is|are|was|were|equals?|becomes?|gives?|gets?|have|has|makes?|obtain|(?:comes|equal|amounts)\s+to)\s+"
@@ -49,6 +52,15 @@ def is_formula(text: str) -> bool:
     words = text[len(expression) :].split()
     unit = len(words) < _MIN_PROSE or leading_unit(words) == len(words)
     return bool(_MATH.search(text)) and unit and not _WORD.search(expression)
+
+
+def is_equation(text: str) -> bool:
+    """Whether an equation or a system is the answer itself, and no calculation: `x^2 + y^2 = 25`, `x = 3, y = 4`."""
+    if has_prose(text):
+        return False
+    sides = text.split("=")
+    curve = len(sides) == 2 and (sides[1].strip() == "0" or {"x", "y"} <= set(text))
+    return bool(curve or _SYSTEM.search(text))
 
 
 def has_prose(text: str) -> bool:

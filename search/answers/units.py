@@ -5,6 +5,8 @@ A missing unit agrees with every unit. `convert` has the factors between known o
 
 import re
 
+from search.answers.words import has_number_word, is_part
+
 Unit = frozenset[str]
 
 
@@ -37,6 +39,14 @@ _FUNCTIONS = _words("sin cos tan cot sec csc log ln exp sqrt mod frac pi arcsin 
 _TOKEN = re.compile(r"(?:[^\W\d_]|[$€£¥₹¢'])+(?:\^\{?[23]\}?|[23](?!\w))?|/|\S")
 _TEMPERATURE = re.compile(r"\bdegrees?\s+([cf])(?:elsius|ahrenheit)?(?![a-z])", re.IGNORECASE)
 _POWER = {"square": "^2", "sq": "^2", "squared": "^2", "cubic": "^3", "cubed": "^3"}
+_OPERATIONS = _words("over divided times plus minus multiplied out and")  # before a number word
+_APPLIED = _words("squared cubed factorial")  # to the number itself, where no unit follows
+
+
+def _changes_value(tokens: list[str]) -> bool:
+    """Whether the words are part of the number: `eighths`, `squared`, `over six`."""
+    first = tokens[0].lower() if tokens else ""
+    return is_part(first) or first in _APPLIED or (first in _OPERATIONS and has_number_word(" ".join(tokens)))
 
 
 def _singular(word: str) -> str:
@@ -106,6 +116,8 @@ def read_unit(phrase: str, attached: bool = False) -> Unit | None:
     if attached and tokens and tokens[0].isascii() and (_symbol(tokens[0]) is None or _is_letter(tokens[0])):
         return None
     measured = _measure(tokens)
+    if _changes_value(tokens[measured[1] :] if measured else tokens):
+        return None
     if measured is None:
         return frozenset(_singular(word.lower()) for word in tokens if word.lower() not in _EMPTY | {"/"})
     symbol, used = measured

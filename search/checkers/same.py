@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from search.answers import canonical, equivalent, extract
+from search.answers import canonical, equivalent, meant
 
 
 @dataclass(frozen=True)
 class _Same:
-    """reference: the right answer, or a whole reply that states it."""
+    """reference: the right answer, or a whole reply that states it; what is checked may be either, too."""
 
     reference: str
 
     def __call__(self, answer: str) -> bool:
-        found, wanted = (_stated(text, self._kind) for text in (answer, self.reference))
-        return found is not None and wanted is not None and self._agree(found, wanted)
+        stated = meant(answer, self._kind), meant(self.reference, self._kind)
+        return self._agree(answer, self.reference) or self._agree(*stated)
 
     @property
     def _kind(self) -> str:
@@ -65,10 +65,6 @@ class Numeric(_Same):
         if not self.tolerance or values[0] is None or values[1] is None:
             return False
         return abs(values[0] - values[1]) <= Fraction(self.tolerance) * abs(values[1])
-
-
-def _stated(text: str, kind: str) -> str | None:
-    return extract(text, kind) if text.strip() else None
 
 
 def _value(text: str) -> Fraction | None:

@@ -50,8 +50,14 @@ class Task:
 
     def reference(self, row: Row) -> str | None:
         """The right answer, or a text that states it; None where it is not known."""
-        answer = row.get("answer")
+        answer = first_of(row, "answer")
         return None if answer is None else str(answer)
+
+
+def first_of(row: Row, *names: str) -> Any:
+    """The first of these fields that is neither missing, null nor a blank text; None where all are."""
+    found = (row.get(name) for name in names)
+    return next((value for value in found if value is not None and str(value).strip()), None)
 
 
 def text_of(row: Row, *names: str) -> str:

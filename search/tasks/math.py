@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from search.tasks.base import Row, Task
+from search.tasks.base import Row, Task, first_of
 
 
 @dataclass(frozen=True)
@@ -20,5 +20,5 @@ class Math(Task):
     kind: str = "math"
 
     def reference(self, row: Row) -> str | None:
-        found = row.get("answer", row.get("solution"))
+        found = first_of(row, "answer", "solution")
         return None if found is None else str(found)

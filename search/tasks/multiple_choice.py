@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from search.tasks.base import Row, Task, text_of
+from search.tasks.base import Row, Task, first_of, text_of
 
 _LETTERS = "ABCDEFGHIJ"
 
@@ -32,7 +32,7 @@ class MultipleChoice(Task):
     def reference(self, row: Row) -> str | None:
         """The letter under which the right option is shown."""
         texts, labels = _options(row)
-        answer = row.get("answer", row.get("answerKey"))
+        answer = first_of(row, "answer", "answerKey")
         if answer is None:
             return None
         if isinstance(answer, int) and not isinstance(answer, bool) and 0 <= answer < len(texts):

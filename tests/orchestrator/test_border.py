@@ -34,6 +34,8 @@ def test_files_as_people_have_them(tmp_path: Path):
     assert [p.text for p in problems] == ["a\u2028b", "c"]
     assert [p.id == "None" for p in problems] == [False, False]
     assert problems[1].id == "7"
+    rows.write_text('{"question": "a", "answer": " "}\n{"question": "b", "answer": 0}\n', encoding="utf-8")
+    assert [p.reference for p in read_problems(str(rows))] == [None, "0"]
     (tmp_path / "bom.txt").write_bytes(b"\xef\xbb\xbfWhat?")
     assert read_problems(str(tmp_path / "bom.txt"))[0].text == "What?"
     for argument, word in ((str(tmp_path), "folder"), ("gone.json", "no such file"), ("gone.csv", "no such file")):

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from search.answers import extract
 from search.checkers import Choice, Exact, Game24, Math, Numeric, Pattern, create, grade, names
 from search.checkers.arithmetic import read
 from search.types import Problem
@@ -129,11 +130,44 @@ def test_grade_uses_the_checker_or_the_reference():
     referred = Problem("What is 3/4?", reference="It is #### 0.75")
     assert grade(referred, "3/4") is True and grade(referred, "4/3") is False
     assert grade(Problem("Open question"), "7") is None
+    assert grade(Problem("Open question", reference=" "), "7") is None
 
     def broken(answer):
         raise OSError("gone")
 
     assert grade(Problem("?", checker=broken), "7") is None
+
+
+BARE = [
+    ("x^2 + y^2 = 25", "25"),
+    ("5x - 7y + 11z + 4 = 0", "0"),
+    (r"\begin{pmatrix} -2 \\ 3 \end{pmatrix}", "3"),
+    ("a=1, b=2", "2"),
+    ("x = 2 + t, y = 3 - t", "3 - t"),
+    (r"\text{June 20}", "20"),
+]
+
+
+@pytest.mark.parametrize("kind", ["auto", "math", "text"])
+@pytest.mark.parametrize(("reference", "rest"), BARE)
+def test_a_bare_reference_is_the_answer_itself(reference, rest, kind):
+    problem = Problem("?", kind=kind, reference=reference)
+    for reply in (rf"So it is $\boxed{{{reference}}}$.", f"So.\n\nThe final answer is ${reference}$"):
+        assert grade(problem, extract(reply, kind)) is True
+    assert grade(problem, rest) is False
+    assert Math(reference)(reference) and not Math(reference)(rest)
+
+
+def test_exact_answers_are_graded_letter_by_letter():
+    problem = Problem("?", kind="exact", reference="4*6 ")
+    assert grade(problem, " 4*6") is True and grade(problem, "24") is False and grade(problem, "4 * 6") is False
+    stated = Problem("?", kind="exact", reference="By trial.\n#### AB")
+    assert grade(stated, "AB") is True and grade(stated, "ab") is False
+
+
+def test_a_reference_of_several_lines_may_be_a_reply():
+    problem = Problem("?", kind="auto", reference="She sells 9 eggs.\nThat is 9 * 2 = $18 every day.")
+    assert grade(problem, "18") is True and grade(problem, "9") is False
 
 
 def test_a_checker_is_no_part_of_a_problems_identity():

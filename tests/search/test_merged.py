@@ -38,6 +38,11 @@ def test_a_step_without_an_equation_has_no_state(text):
     assert state(text) is None
 
 
+def test_finished_paths_of_the_kind_exact_are_their_text():
+    states = [state_of("", Sample(rf"\boxed{{{text}}}", (), "stop"), True, "exact") for text in ("AB", "ab", "AB")]
+    assert states[0] != states[1] and states[0] == states[2]
+
+
 def test_a_cut_step_has_no_state_and_thinking_does_not_count():
     assert state("6 * 7 = 42", finish="length") is None
     assert state("<think>1 + 1 = 2</think>6 * 7 = 42") == state("6 * 7 = 42")

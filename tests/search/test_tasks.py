@@ -84,6 +84,19 @@ def test_a_row_with_question_and_answer_is_enough_for_ones_own_task():
     assert grade(checked, "B7") is True and grade(checked, "7B") is False
 
 
+@pytest.mark.parametrize("blank", ["", " \n", None])
+def test_a_blank_answer_is_unknown_and_leaves_the_word_to_the_other_column(blank):
+    for name in ("plain", "gsm8k", "math"):
+        unknown = create(name).problem({"question": "How many?", "answer": blank})
+        assert unknown.reference is None and grade(unknown, "7") is None
+    assert grade(create("math").problem({"problem": "Half?", "answer": blank, "solution": r"\boxed{5}"}), "5") is True
+    row = {"question": "Which?", "choices": ["a", "b"], "answer": blank}
+    assert create("multiple_choice").problem(row).reference is None
+    assert create("multiple_choice").problem({**row, "answerKey": "B"}).reference == "B"
+    with pytest.raises(ValueError, match="needs an 'answer'"):
+        create("plain").problem({"question": "?", "answer": blank, "checker": "numeric"})
+
+
 def test_a_small_class_is_a_task_of_ones_own():
     @register
     @dataclass(frozen=True)

@@ -66,6 +66,12 @@ def test_expressions_are_grouped_by_value() -> None:
     assert [(group.answer, group.count) for group in groups] == [("(x+1)^2", 2), ("x^2+1", 1)]
 
 
+@pytest.mark.parametrize(("first", "second"), [("AB", "ab"), ("0.5", "1/2"), ("the cat", "cat")])
+def test_exact_answers_are_one_vote_only_where_their_text_is_equal(first: str, second: str) -> None:
+    groups = tally(_votes(first, second, f" {first}\n"), "exact")
+    assert [(group.answer, group.count) for group in groups] == [(first, 2), (second, 1)]
+
+
 @given(st.lists(st.sampled_from(["1", "1.0", "2", "x+1", "1+x", "5 km", None, " "]), max_size=12))
 def test_every_answer_is_in_exactly_one_group(answers: list[str | None]) -> None:
     votes = _votes(*answers)
