@@ -45,10 +45,7 @@ class FunctionVerifier:
         name = self._name
         try:
             score = float(self.fn(candidate.problem.text, candidate.text))
-        except (
-            Exception,
-            SystemExit,
-        ) as error:  # the user's code may raise anything; the search goes on without this score
+        except BaseException as error:  # the user's code may raise anything; the search goes on without this score
             return Verdict(None, name, error=f"{name} raised {type(error).__name__}: {error}")
         if math.isnan(score) or not 0.0 <= score <= 1.0:
             return Verdict(None, name, error=f"{name} returned {score}, not a score in [0, 1]")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -22,11 +23,25 @@ async def sound_verdicts(verifier: Verifier, batch: Sequence[Candidate], seconds
             verdicts = list(await verifier.score(batch))
     except TimeoutError:
         return _none(name, late if limit.expired() else "raised TimeoutError", len(batch))
-    except (Exception, SystemExit) as raised:  # the search goes on without these scores; the result warns of it
+    except BaseException as raised:  # the search goes on without these scores; the result warns of it
+        if from_outside(raised):
+            raise
         return _none(name, f"raised {type(raised).__name__}: {raised}", len(batch))
     if len(verdicts) != len(batch):
         return _none(name, f"returned {len(verdicts)} verdicts for {len(batch)} paths", len(batch))
     return [_sound(verdict, name) for verdict in verdicts]
+
+
+def from_outside(error: BaseException) -> bool:
+    """Whether an error that came out of a user's code is not that code's own and has to go on: the current task is
+    being cancelled or closed, or Ctrl-C, which Python raises in the main thread only.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is None or task.cancelling() > 0
+    if isinstance(error, KeyboardInterrupt):
+        return threading.current_thread() is threading.main_thread()
+    return isinstance(error, GeneratorExit)
 
 
 def _none(name: str, error: str, count: int) -> list[Verdict]:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from search.verifiers.command import CommandVerifier
 from search.verifiers.function import FunctionVerifier
 from search.verifiers.sound import sound_verdicts
 from search.verifiers.step_scores import verdict_of
+from search.verifiers.threads import in_thread
 from search.verifiers.vote import VoteEvaluation
 from tests.search.candidates import command, path, score
 
@@ -206,6 +208,35 @@ def test_a_function_that_never_returns_costs_its_own_scores_only():
     assert time.monotonic() - began < 10
 
 
+class Own(BaseException):
+    """What user code may raise though it should not."""
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, asyncio.CancelledError, GeneratorExit, Own])
+def test_whatever_a_function_raises_costs_its_own_score_only(error):
+    def raises(problem, text):
+        if text == "bad":
+            raise error("here")
+        return 0.5
+
+    async def run():
+        batch = [path("a"), path("bad"), path("b")]
+        return await asyncio.wait_for(sound_verdicts(FunctionVerifier(raises), batch, None), 20.0)
+
+    verdicts = asyncio.run(run())
+    assert [verdict.score for verdict in verdicts] == [0.5, None, 0.5]
+    assert verdicts[1].error == f"raises raised {error.__name__}: here"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, asyncio.CancelledError, Own])
+def test_what_a_thread_raises_comes_back_as_an_ordinary_error(error):
+    def work():
+        raise error("here")
+
+    with pytest.raises(RuntimeError, match=f"raised {error.__name__}: here"):
+        asyncio.run(asyncio.wait_for(in_thread(work), 20.0))
+
+
 # -- cache ---------------------------------------------------------------------------------------------------------
 class Judge:
     """Scores 0.1, 0.2, ... in the order of calls; fails on texts that hold "bad"."""
@@ -360,6 +391,31 @@ def test_a_search_cancelled_as_its_verifier_answers_is_cancelled(turns):
             assert turns and await task == [Verdict(0.5, "waits")]
 
     asyncio.run(run())
+
+
+class Raising:
+    needs = frozenset()
+
+    def __init__(self, error):
+        self.error = error
+
+    async def score(self, batch):
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [SystemExit, asyncio.CancelledError, Own])
+def test_what_a_verifier_raises_of_its_own_is_its_error(error):
+    (verdict,) = asyncio.run(sound_verdicts(Raising(error("here")), [path("a")], 60.0))
+    assert verdict.score is None and verdict.error == f"Raising raised {error.__name__}: here"
+
+
+def test_ctrl_c_while_a_verifier_works_ends_the_program_and_in_another_thread_is_the_verifiers_own():
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(sound_verdicts(Raising(KeyboardInterrupt("here")), [path("a")], 60.0))
+    with ThreadPoolExecutor() as threads:
+        work = sound_verdicts(Raising(KeyboardInterrupt("here")), [path("a")], 60.0)
+        (verdict,) = threads.submit(asyncio.run, work).result()
+    assert verdict.error == "Raising raised KeyboardInterrupt: here"
 
 
 def test_no_time_left_asks_nobody():
