@@ -226,6 +226,13 @@ def test_tot_proposes_different_steps_in_one_reply(lab):
     assert all(node.score is not None for node in found.tree.level(1))
 
 
+def test_a_proposal_keeps_the_sign_and_the_decimals_it_begins_with(lab):
+    reply = "- -4 + 7 = 3\n-5 + 7 = 2\n3.5 * 2 = 7\n12:30 is the start\n2.\n2. 2.5 * 4 = 10"
+    found = lab(ScriptedEngine([reply])).solve("tot", options={**PROPOSING, "k": 6})
+    texts = [node.thought.text.strip() for node in found.tree.level(1)]
+    assert texts == ["-4 + 7 = 3", "-5 + 7 = 2", "3.5 * 2 = 7", "12:30 is the start", "2.5 * 4 = 10"]
+
+
 def test_the_request_for_proposals_is_the_users_next_turn(lab):
     seen = []
     one = lab(ScriptedEngine(lambda path, served: seen.append(path) or "Answer: 1"))
