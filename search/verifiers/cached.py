@@ -35,14 +35,15 @@ class Cached:
 
     async def score(self, batch: Sequence[Candidate]) -> list[Verdict]:
         keys = [self._key(candidate) for candidate in batch]
-        asked = {key: candidate for key, candidate in zip(keys, batch, strict=True) if key not in self._kept}
+        known = {key: self._kept[key] for key in keys if key in self._kept}  # others may evict them meanwhile
+        asked = {key: candidate for key, candidate in zip(keys, batch, strict=True) if key not in known}
         fresh: dict[Key, Verdict] = {}
         if asked:
             fresh = dict(zip(asked, await sound_verdicts(self.inner, list(asked.values()), None), strict=True))
         charged = set(fresh)
         verdicts = []
         for key in keys:
-            verdict = fresh[key] if key in fresh else self._kept[key]
+            verdict = fresh[key] if key in fresh else known[key]
             verdicts.append(verdict if key in charged else replace(verdict, cost=Cost()))
             charged.discard(key)
         self._keep(keys, fresh)

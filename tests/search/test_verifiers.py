@@ -305,6 +305,26 @@ def test_the_least_recently_used_goes_first():
         Cached(judge, size=0)
 
 
+class Shared(Judge):
+    """While it judges text "slow", another search fills its cache."""
+
+    cache = None
+
+    async def score(self, batch):
+        if batch[0].text == "slow":
+            await self.cache.score([path("x"), path("y")])
+        return await super().score(batch)
+
+
+def test_what_is_evicted_while_a_batch_is_judged_is_still_known_to_it():
+    judge = Shared()
+    judge.cache = cached = Cached(judge, size=2)
+    score(cached, path("a"))
+    verdicts = score(cached, path("a"), path("slow"))
+    assert judge.seen == ["a", "x", "y", "slow"]
+    assert [verdict.score for verdict in verdicts] == [0.1, 0.4]
+
+
 # -- checks --------------------------------------------------------------------------------------------------------
 def test_finished_answers_are_checked_and_unfinished_paths_are_not():
     verdicts = score(
