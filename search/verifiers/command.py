@@ -7,8 +7,9 @@ import json
 import os
 import shlex
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import MutableMapping, Sequence
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
 
 from search.aggregation import RULES
 from search.answers import extract
@@ -28,13 +29,17 @@ class CommandVerifier:
     In: {"problem", "reference", "steps", "text", "answer", "complete"}. Out: a number in [0, 1], {"score": number}, a
     list of one number per step, or {"scores": list}; step scores are put together by `aggregate`. A process is killed
     with all it started `timeout_s` after its start. A timeout, a signal, an exit code other than 0, output that is no
-    such JSON, a wrong count or a value outside of [0, 1] is a verdict with an error. workers: processes at a time.
+    such JSON, a wrong count or a value outside of [0, 1] is a verdict with an error. workers: processes at a time, of
+    all searches in one event loop.
     """
 
     command: str | Sequence[str]
     timeout_s: float = 10.0
     workers: int = 2
     aggregate: str = "last"
+    _free: MutableMapping[asyncio.AbstractEventLoop, asyncio.Semaphore] = field(
+        default_factory=WeakKeyDictionary, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         words = shlex.split(self.command) if isinstance(self.command, str) else [str(word) for word in self.command]
@@ -52,7 +57,7 @@ class CommandVerifier:
         return frozenset()
 
     async def score(self, batch: Sequence[Candidate]) -> list[Verdict]:
-        free = asyncio.Semaphore(self.workers)
+        free = self._free.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self.workers))
 
         async def one(candidate: Candidate) -> Verdict:
             async with free:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -179,6 +180,31 @@ def test_commands_run_side_by_side_and_answer_in_order():
     )
     verdicts = score(verifier, *(path(text) for text in ("0.1", "0.2", "0.3", "0.4")))
     assert [verdict.score for verdict in verdicts] == [0.1, 0.2, 0.3, 0.4]
+
+
+class Counting(CommandVerifier):
+    """Runs nothing: counts what runs at a time."""
+
+    running, most = 0, 0
+
+    async def _one(self, candidate):
+        cls = type(self)
+        cls.running += 1
+        cls.most = max(cls.most, cls.running)
+        await asyncio.sleep(0.001)
+        cls.running -= 1
+        return Verdict(0.5, "counting")
+
+
+def test_workers_are_of_all_searches_and_of_any_event_loop():
+    verifier = Counting([sys.executable], workers=2)
+
+    async def run():
+        return await asyncio.gather(*(verifier.score([path(f"{i} {j}") for j in range(3)]) for i in range(4)))
+
+    for _ in range(2):
+        assert [len(verdicts) for verdicts in asyncio.run(run())] == [3] * 4
+    assert (Counting.most, Counting.running) == (2, 0)
 
 
 @pytest.mark.parametrize(
