@@ -157,6 +157,7 @@ class TreeSearch:
                 run.tree.withdraw(order)
             else:
                 wave.append(replace(allowed, tiers=self.tiers))
+        run.tree.asked.update((order.id, order) for order in wave)
         return wave
 
     def _single(self, run: Books, order: Expansion) -> Expansion:
