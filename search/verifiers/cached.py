@@ -6,9 +6,9 @@ from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
-from search.ports import Candidate, Verifier
+from search.ports import Candidate, KeepVerdict, Verifier
 from search.types import Cost, Verdict
-from search.verifiers.sound import sound_verdicts
+from search.verifiers.sound import piecewise, sound_verdicts
 
 Key = tuple[Hashable, ...]
 
@@ -34,24 +34,34 @@ class Cached:
         return self.inner.needs
 
     async def score(self, batch: Sequence[Candidate]) -> list[Verdict]:
-        keys = [self._key(candidate) for candidate in batch]
-        known = {key: self._kept[key] for key in keys if key in self._kept}  # others may evict them meanwhile
-        asked = {key: candidate for key, candidate in zip(keys, batch, strict=True) if key not in known}
-        fresh: dict[Key, Verdict] = {}
-        if asked:
-            fresh = dict(zip(asked, await sound_verdicts(self.inner, list(asked.values()), None), strict=True))
-        charged = set(fresh)
-        verdicts = []
-        for key in keys:
-            verdict = fresh[key] if key in fresh else known[key]
-            verdicts.append(verdict if key in charged else replace(verdict, cost=Cost()))
-            charged.discard(key)
-        self._keep(keys, fresh)
-        return verdicts
+        return await piecewise(self, batch)
 
-    def _keep(self, keys: Sequence[Key], fresh: dict[Key, Verdict]) -> None:
-        self._kept.update((key, verdict) for key, verdict in fresh.items() if verdict.error is None)
-        for key in keys:
+    async def score_each(self, batch: Sequence[Candidate], keep: KeepVerdict) -> None:
+        keys = [self._key(candidate) for candidate in batch]
+        places: dict[Key, list[int]] = {}
+        for i, key in enumerate(keys):
+            if key in self._kept:
+                keep(i, replace(self._kept[key], cost=Cost()))
+            else:
+                places.setdefault(key, []).append(i)
+        asked = list(places.items())
+
+        def came(n: int, verdict: Verdict) -> None:
+            key, (first, *others) = asked[n]
+            keep(first, verdict)
+            for i in others:
+                keep(i, replace(verdict, cost=Cost()))
+            if verdict.error is None:
+                self._kept[key] = verdict
+
+        try:
+            if asked:
+                await sound_verdicts(self.inner, [batch[first] for _, (first, *_) in asked], None, came)
+        finally:
+            self._trim(keys)
+
+    def _trim(self, used: Sequence[Key]) -> None:
+        for key in used:
             if key in self._kept:
                 self._kept.move_to_end(key)
         while len(self._kept) > self.size:

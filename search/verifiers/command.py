@@ -13,9 +13,10 @@ from weakref import WeakKeyDictionary
 
 from search.aggregation import RULES
 from search.answers import extract
-from search.ports import Candidate
+from search.ports import Candidate, KeepVerdict
 from search.types import Verdict
 from search.verifiers.process import Process, TooMuchOutputError
+from search.verifiers.sound import piecewise
 from search.verifiers.step_scores import verdict_of
 from search.verifiers.threads import in_thread
 
@@ -57,13 +58,16 @@ class CommandVerifier:
         return frozenset()
 
     async def score(self, batch: Sequence[Candidate]) -> list[Verdict]:
+        return await piecewise(self, batch)
+
+    async def score_each(self, batch: Sequence[Candidate], keep: KeepVerdict) -> None:
         free = self._free.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self.workers))
 
-        async def one(candidate: Candidate) -> Verdict:
+        async def one(i: int, candidate: Candidate) -> None:
             async with free:
-                return await self._one(candidate)
+                keep(i, await self._one(candidate))
 
-        return await asyncio.gather(*(one(candidate) for candidate in batch))
+        await asyncio.gather(*(one(i, candidate) for i, candidate in enumerate(batch)))
 
     async def _one(self, candidate: Candidate) -> Verdict:
         name = os.path.basename(self.command[0])

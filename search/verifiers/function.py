@@ -7,8 +7,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from search.ports import Candidate
+from search.ports import Candidate, KeepVerdict
 from search.types import Verdict
+from search.verifiers.sound import piecewise
 from search.verifiers.threads import in_thread
 
 
@@ -28,7 +29,11 @@ class FunctionVerifier:
         return frozenset()
 
     async def score(self, batch: Sequence[Candidate]) -> list[Verdict]:
-        return [await self._within(candidate) for candidate in batch]
+        return await piecewise(self, batch)
+
+    async def score_each(self, batch: Sequence[Candidate], keep: KeepVerdict) -> None:
+        for i, candidate in enumerate(batch):
+            keep(i, await self._within(candidate))
 
     async def _within(self, candidate: Candidate) -> Verdict:
         try:

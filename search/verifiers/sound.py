@@ -4,32 +4,67 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from search.ports import Candidate, Verifier
+from search.ports import Candidate, KeepVerdict, Piecewise, Verifier
 from search.types import Verdict
 
 
-async def sound_verdicts(verifier: Verifier, batch: Sequence[Candidate], seconds: float | None) -> list[Verdict]:
-    """One verdict with a score in [0, 1] or None per candidate, in the seconds left (None: as long as it takes)."""
+async def sound_verdicts(
+    verifier: Verifier, batch: Sequence[Candidate], seconds: float | None, keep: KeepVerdict | None = None
+) -> list[Verdict]:
+    """One verdict with a score in [0, 1] or None per candidate, in the seconds left (None: as long as it takes).
+
+    A verifier with `score_each` loses only those that come late. keep: called with each verdict as it comes.
+    """
     name = type(verifier).__name__
+    came: dict[int, Verdict] = {}
+
+    def take(i: int, verdict: object) -> None:
+        came[i] = _sound(verdict, name)
+        if keep is not None:
+            keep(i, came[i])
+
+    why = await _ask(verifier, batch, seconds, take)
+    for i in range(len(batch)):
+        if i not in came:
+            take(i, Verdict(None, name, error=f"{name} {why}"))
+    return [came[i] for i in range(len(batch))]
+
+
+async def piecewise(verifier: Piecewise, batch: Sequence[Candidate]) -> list[Verdict]:
+    """`score` of a verifier with `score_each`."""
+    came: dict[int, Verdict] = {}
+    await verifier.score_each(batch, came.__setitem__)
+    return [came[i] for i in range(len(batch))]
+
+
+async def _ask(
+    verifier: Verifier, batch: Sequence[Candidate], seconds: float | None, take: Callable[[int, object], None]
+) -> str:
+    """Why paths of which no verdict was taken have none."""
     late = f"did not answer within {seconds:.3g} s" if seconds is not None else ""
     if seconds is not None and seconds <= 0:
-        return _none(name, late, len(batch))
+        return late
     limit = asyncio.timeout(seconds)
     try:
         async with limit:
+            if isinstance(verifier, Piecewise):
+                await verifier.score_each(batch, take)
+                return "gave no verdict"
             verdicts = list(await verifier.score(batch))
     except TimeoutError:
-        return _none(name, late if limit.expired() else "raised TimeoutError", len(batch))
+        return late if limit.expired() else "raised TimeoutError"
     except BaseException as raised:  # the search goes on without these scores; the result warns of it
         if from_outside(raised):
             raise
-        return _none(name, f"raised {type(raised).__name__}: {raised}", len(batch))
+        return f"raised {type(raised).__name__}: {raised}"
     if len(verdicts) != len(batch):
-        return _none(name, f"returned {len(verdicts)} verdicts for {len(batch)} paths", len(batch))
-    return [_sound(verdict, name) for verdict in verdicts]
+        return f"returned {len(verdicts)} verdicts for {len(batch)} paths"
+    for i, verdict in enumerate(verdicts):
+        take(i, verdict)
+    return ""
 
 
 def from_outside(error: BaseException) -> bool:
@@ -42,10 +77,6 @@ def from_outside(error: BaseException) -> bool:
     if isinstance(error, KeyboardInterrupt):
         return threading.current_thread() is threading.main_thread()
     return isinstance(error, GeneratorExit)
-
-
-def _none(name: str, error: str, count: int) -> list[Verdict]:
-    return [Verdict(None, name, error=f"{name} {error}")] * count
 
 
 def _sound(verdict: object, name: str) -> Verdict:

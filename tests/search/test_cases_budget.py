@@ -1,6 +1,7 @@
 """One test per budget, and per parameter that seeds a search: each proves that it binds."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -114,6 +115,24 @@ def test_seconds_count_verification_too(lab):
     assert found.stop_reason == "seconds"
     assert found.cost.seconds["verify"] == pytest.approx(0.6)
     assert one.count("calls") == 2
+
+
+def test_scores_that_came_before_the_seconds_ran_out_count(lab):
+    """The third path is never judged; the second one has the best score by then."""
+    go_on = threading.Event()
+
+    def judge(problem, text):
+        return {"0": 0.1, "1": 0.9}.get(text[-1]) or float(go_on.wait())
+
+    one = lab(ScriptedEngine([f"Answer: {i}" for i in range(4)]))
+    options = {"samples": 4, "wave": 4}
+    try:
+        found = one.solve("best_of_n", verifier=judge, options=options, budget=Budget(seconds=1.0), clock=Clock())
+    finally:
+        go_on.set()
+    assert [node.score for node in found.tree.level(1)] == [0.1, 0.9, None, None]
+    assert found.answer == "1"
+    assert found.warnings == ("verifier: FunctionVerifier did not answer within 1 s",)
 
 
 @pytest.mark.parametrize("name", NARROW)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +18,7 @@ from search.types import Cost, Problem, Verdict
 from search.verifiers.cached import Cached
 from search.verifiers.checked import AnswerCheck
 from search.verifiers.command import CommandVerifier
+from search.verifiers.ensemble import Ensemble
 from search.verifiers.function import FunctionVerifier
 from search.verifiers.sound import sound_verdicts
 from search.verifiers.step_scores import verdict_of
@@ -462,6 +464,38 @@ def test_ctrl_c_while_a_verifier_works_ends_the_program_and_in_another_thread_is
         work = sound_verdicts(Raising(KeyboardInterrupt("here")), [path("a")], 60.0)
         (verdict,) = threads.submit(asyncio.run, work).result()
     assert verdict.error == "Raising raised KeyboardInterrupt: here"
+
+
+class Quiet(CommandVerifier):
+    """Never answers for text "stuck"."""
+
+    async def _one(self, candidate):
+        if candidate.text == "stuck":
+            await asyncio.Event().wait()
+        return Verdict(0.5, "quiet")
+
+
+@pytest.mark.parametrize("wrapped", ["function", "command", "cached", "ensemble"])
+def test_verdicts_that_came_before_the_time_ran_out_are_kept(wrapped):
+    go_on = threading.Event()
+    function = FunctionVerifier(lambda problem, text: 0.5 if text != "stuck" else float(go_on.wait()))
+    quiet = Quiet([sys.executable], workers=2)
+    verifier = {
+        "function": function,
+        "command": quiet,
+        "cached": Cached(quiet),
+        "ensemble": Ensemble((function, quiet)),
+    }[wrapped]
+    batch = [path("a"), path("b"), path("stuck"), path("a", node="r.3")]
+    try:
+        verdicts = asyncio.run(sound_verdicts(verifier, batch, 1.0))
+    finally:
+        go_on.set()
+    last = None if wrapped in ("function", "ensemble") else 0.5
+    assert [verdict.score for verdict in verdicts] == [0.5, 0.5, None, last]
+    assert verdicts[2].error == f"{type(verifier).__name__} did not answer within 1 s"
+    if wrapped == "cached":
+        assert [verdict.score for verdict in score(verifier, path("b"), path("a"))] == [0.5, 0.5]
 
 
 def test_no_time_left_asks_nobody():
