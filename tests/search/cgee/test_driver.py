@@ -195,6 +195,25 @@ def test_the_dissenting_branch_does_not_win_by_its_score_once_the_others_agree(l
     assert one.count("scores") == 8
 
 
+@pytest.mark.parametrize("capacity", [1, 16])
+def test_a_level_is_skipped_or_verified_as_a_whole(lab, capacity) -> None:
+    """Of two nodes' children the first ones alone are a decisive wave; skipped, they would rank below the others."""
+
+    def script(path, served):
+        if not path:
+            return branch("pq"[served] + "\n\n", 0.6, "step")
+        if len(path) == 1:
+            good = path[0][0] == "p"
+            return branch(f"{'good' if good else 'bad'} {served}\n\n", (0.99, 0.5)[served] if good else 0.98, "step")
+        return branch(f"Answer: {1 if path[1][0] == 'g' else 2}", 0.5)
+
+    engine = ScriptedEngine(script, judge=lambda path, q: 0.9 if path[-1][0] == "g" else 0.1)
+    options = {"b": 2, "k": 2, "max_depth": 3}
+    found = lab(engine).solve("tot", gate=Gate(Paper()), options=options, capacity=capacity)
+    assert [node.score is None for node in found.tree.level(2)] == [False] * 4
+    assert found.answer == "1"
+
+
 @pytest.mark.parametrize(
     ("budget", "applies"),
     [({}, True), ({"tokens": 8 * 96}, True), ({"nodes": 8}, True), ({"tokens": 700}, False), ({"nodes": 3}, False)],
