@@ -17,7 +17,7 @@ from search.ports import Candidate, KeepVerdict
 from search.types import Verdict
 from search.verifiers.process import Process, TooMuchOutputError
 from search.verifiers.sound import piecewise
-from search.verifiers.step_scores import verdict_of
+from search.verifiers.step_scores import unit, verdict_of
 from search.verifiers.threads import in_thread
 
 _SHOWN = 200
@@ -92,9 +92,9 @@ class CommandVerifier:
             found = found.get("scores", found.get("score"))
         if isinstance(found, list):
             return verdict_of(found, steps, name, self.aggregate)
-        if isinstance(found, bool) or not isinstance(found, int | float) or not 0.0 <= found <= 1.0:
+        if (score := unit(found)) is None:
             return Verdict(None, name, error=f"{name} gave the score {found!r}, not a number in [0, 1]")
-        return Verdict(float(found), name)
+        return Verdict(score, name)
 
     async def _run(self, question: bytes) -> tuple[int, bytes, bytes]:
         """In a thread; a search that gives up meanwhile leaves no process behind."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from search.ports import Candidate, KeepVerdict, Piecewise, Verifier
 from search.types import Verdict
+from search.verifiers.step_scores import unit
 
 
 async def sound_verdicts(
@@ -84,6 +85,8 @@ def _sound(verdict: object, name: str) -> Verdict:
     if not isinstance(verdict, Verdict):
         return Verdict(None, name, error=f"{name} returned a {type(verdict).__name__}, not a Verdict")
     score: object = verdict.score
-    if score is None or (isinstance(score, int | float) and 0.0 <= score <= 1.0):
+    if score is None:
         return verdict
+    if (number := unit(score)) is not None:
+        return replace(verdict, score=number)
     return replace(verdict, score=None, error=f"{name} gave the score {score!r}, not a number in [0, 1]")

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -441,6 +442,16 @@ def test_a_search_cancelled_as_its_verifier_answers_is_cancelled(turns):
     asyncio.run(run())
 
 
+class Answers:
+    needs = frozenset()
+
+    def __init__(self, verdict):
+        self.verdict = verdict
+
+    async def score(self, batch):
+        return [self.verdict] * len(batch)
+
+
 class Raising:
     needs = frozenset()
 
@@ -449,6 +460,21 @@ class Raising:
 
     async def score(self, batch):
         raise self.error
+
+
+@pytest.mark.parametrize("kind", ["Fraction", "float32", "float64", "int8"])
+def test_scores_are_numbers_of_any_kind_and_become_floats(kind):
+    one = Fraction(1) if kind == "Fraction" else getattr(pytest.importorskip("numpy"), kind)(1)
+    (verdict,) = asyncio.run(sound_verdicts(Answers(Verdict(one, "v")), [path("a")], None))
+    assert type(verdict.score) is float and verdict == Verdict(1.0, "v")
+    steps = verdict_of([one, one], 2, "prm")
+    assert type(steps.score) is float and steps == Verdict(1.0, "prm")
+
+
+@pytest.mark.parametrize("score", [True, "0.5", 1.5, float("nan"), Fraction(-1, 2), 0.5j])
+def test_what_is_no_number_in_the_unit_interval_is_no_score(score):
+    (verdict,) = asyncio.run(sound_verdicts(Answers(Verdict(score, "v")), [path("a")], None))
+    assert verdict.score is None and verdict.error == f"Answers gave the score {score!r}, not a number in [0, 1]"
 
 
 @pytest.mark.parametrize("error", [SystemExit, asyncio.CancelledError, Own])
