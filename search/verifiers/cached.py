@@ -6,9 +6,9 @@ from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
-from search.ports import Candidate, KeepVerdict, Verifier
-from search.types import Cost, Verdict
-from search.verifiers.sound import piecewise, sound_verdicts
+from search.ports import Candidate, Context, KeepVerdict, Verifier
+from search.types import Cost, Problem, Verdict
+from search.verifiers.sound import kept, piecewise, sound_verdicts, tokens_to_score
 
 Key = tuple[Hashable, ...]
 
@@ -32,6 +32,14 @@ class Cached:
     @property
     def needs(self) -> frozenset[str]:
         return self.inner.needs
+
+    def tokens_to_score(self, batch: Sequence[Candidate]) -> int:
+        """Of what is not remembered."""
+        asked = {key: candidate for candidate in batch if (key := self._key(candidate)) not in self._kept}
+        return tokens_to_score(self.inner, list(asked.values()))
+
+    def kept(self, problem: Problem) -> Sequence[Context]:
+        return kept(self.inner, problem)
 
     async def score(self, batch: Sequence[Candidate]) -> list[Verdict]:
         return await piecewise(self, batch)

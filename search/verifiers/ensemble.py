@@ -9,9 +9,9 @@ from functools import partial
 from statistics import fmean, median
 from typing import Literal, get_args
 
-from search.ports import Candidate, KeepVerdict, Verifier
-from search.types import Cost, Verdict
-from search.verifiers.sound import piecewise, sound_verdicts
+from search.ports import Candidate, Context, KeepVerdict, Verifier
+from search.types import Cost, Problem, Verdict
+from search.verifiers.sound import kept, piecewise, sound_verdicts, tokens_to_score
 
 Combine = Literal["mean", "min", "max", "median"]
 
@@ -44,6 +44,12 @@ class Ensemble:
     @property
     def needs(self) -> frozenset[str]:
         return frozenset().union(*(member.needs for member in self.members))
+
+    def tokens_to_score(self, batch: Sequence[Candidate]) -> int:
+        return sum(tokens_to_score(member, batch) for member in self.members)
+
+    def kept(self, problem: Problem) -> Sequence[Context]:
+        return list(dict.fromkeys(path for member in self.members for path in kept(member, problem)))
 
     async def score(self, batch: Sequence[Candidate]) -> list[Verdict]:
         return await piecewise(self, batch)

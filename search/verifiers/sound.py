@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from search.ports import Candidate, KeepVerdict, Piecewise, Verifier
-from search.types import Verdict
+from search.ports import Candidate, Context, KeepVerdict, Piecewise, Verifier
+from search.types import Problem, Verdict
 from search.verifiers.step_scores import unit
 
 
@@ -66,6 +66,18 @@ async def _ask(
     for i, verdict in enumerate(verdicts):
         take(i, verdict)
     return ""
+
+
+def kept(verifier: Verifier | None, problem: Problem) -> Sequence[Context]:
+    """Paths of the verifier's own that were of use while this problem was searched."""
+    known = getattr(verifier, "kept", None)
+    return known(problem) if callable(known) else ()
+
+
+def tokens_to_score(verifier: Verifier, batch: Sequence[Candidate]) -> int:
+    """Tokens the verifier would feed for the batch, 0 if it cannot tell."""
+    price = getattr(verifier, "tokens_to_score", None)
+    return int(price(batch)) if callable(price) else 0
 
 
 def from_outside(error: BaseException) -> bool:
