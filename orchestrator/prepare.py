@@ -16,6 +16,7 @@ from search.result import SearchResult
 from search.strategies import registry
 from search.strategies.base import Strategy
 from search.types import Event, Problem
+from search.verifiers.sound import from_outside
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,9 @@ class Prepared:
         async with self._slots:
             try:
                 return await self.search.run(problem)
-            except (Exception, SystemExit, KeyboardInterrupt) as error:
+            except BaseException as error:
+                if from_outside(error):
+                    raise
                 return self.search.broken(problem, error)
 
 

@@ -78,7 +78,8 @@ def unused(budget: Budget, spent: Spent) -> dict[str, float]:
 def clip(budget: Budget, spent: Spent, wave: Sequence[Expansion]) -> list[Expansion | None]:
     """The wave cut down so that it cannot overspend; None stands for an order that must not be sent.
 
-    The last expansions go first, then the last samples, then the tokens of every remaining sample alike.
+    The last expansions go first, then the last samples: nothing is sent that the tokens left may not suffice for up to
+    its limit. Where they suffice for no sample at all, one is cut to what is left of them.
     """
     allowed: list[Expansion | None] = list(wave)
     if budget.expansions is not None:
@@ -86,22 +87,30 @@ def clip(budget: Budget, spent: Spent, wave: Sequence[Expansion]) -> list[Expans
         allowed = [order if i < keep else None for i, order in enumerate(allowed)]
     rooms = [
         limit - used
-        for limit, used in (
-            (budget.nodes, spent.nodes),
-            (budget.verifications, spent.verifications),
-            (budget.tokens, spent.tokens),  # every sample costs at least one token
-        )
+        for limit, used in ((budget.nodes, spent.nodes), (budget.verifications, spent.verifications))
         if limit is not None
     ]
     if rooms:
         allowed = _clip_samples(allowed, min(rooms))
     if budget.tokens is not None:
-        share = (budget.tokens - spent.tokens) // max(sum(order.n for order in allowed if order), 1)
-        allowed = [order.clipped(order.n, share) if order else None for order in allowed]
+        allowed = _clip_tokens(allowed, budget.tokens - spent.tokens)
     if budget.seconds is not None:
         left = budget.seconds - spent.seconds
         allowed = [replace(order, deadline_s=left) if order else None for order in allowed]
     return allowed
+
+
+def _clip_tokens(wave: Sequence[Expansion | None], room: int) -> list[Expansion | None]:
+    """What could all be drawn to its limit; of a first order that could not be drawn even once, one cut sample."""
+    kept: list[Expansion | None] = []
+    left = room
+    for order in wave:
+        n = 0
+        if order is not None:
+            n = min(order.n, left // order.sampling.max_tokens) or int(left == room)
+            left = max(left - n * order.sampling.max_tokens, 0) if n == order.n else 0
+        kept.append(order.clipped(n, room) if order and n else None)
+    return kept
 
 
 def _clip_samples(wave: Sequence[Expansion | None], room: int) -> list[Expansion | None]:

@@ -16,7 +16,7 @@ from search.cgee.gate import Gate
 from search.cgee.skipping import Skipping
 from search.landing import landed
 from search.node import Node
-from search.ports import Candidate, Context, Pool, Verifier
+from search.ports import Candidate, Pool, Verifier
 from search.prompts import ChatPrompt
 from search.result import SearchResult
 from search.samples import deduplicate, judged
@@ -24,7 +24,7 @@ from search.states import merge_siblings
 from search.strategies.base import Strategy
 from search.tree import SearchTree
 from search.types import Cost, Event, Expansion, Outcome, Problem, Sampling, Verdict
-from search.verifiers.sound import sound_verdicts
+from search.verifiers.sound import kept, sound_verdicts
 from search.wave_log import WaveLog, require_same
 
 EventSink = Callable[[Event], None]
@@ -104,9 +104,9 @@ class TreeSearch:
             run.skipping.close()
             result = self._result(run, reason)
         except (Exception, asyncio.CancelledError):
-            await self.pool.finish(problem.id, [*prompts, *_kept(self.verifier, problem)])
+            await self.pool.finish(problem.id, [*prompts, *kept(self.verifier, problem)])
             raise
-        await self.pool.finish(problem.id, [*prompts, *_kept(self.verifier, problem)])
+        await self.pool.finish(problem.id, [*prompts, *kept(self.verifier, problem)])
         self._emit(run, "finish", answer=result.answer, stop_reason=result.stop_reason, error=result.error)
         return result
 
@@ -157,6 +157,7 @@ class TreeSearch:
                 run.tree.withdraw(order)
             else:
                 wave.append(replace(allowed, tiers=self.tiers))
+        run.tree.asked.update((order.id, order) for order in wave)
         return wave
 
     def _single(self, run: Books, order: Expansion) -> Expansion:
@@ -313,12 +314,6 @@ def validate(
         f"(it gives: {', '.join(sorted(capabilities)) or 'nothing beyond text'}); "
         f"use strategy 'self_consistency' or 'greedy', or a verifier of your own (verifier=callable)"
     )
-
-
-def _kept(verifier: Verifier | None, problem: Problem) -> Sequence[Context]:
-    """Paths of the verifier's own that were of use while this problem was searched."""
-    kept = getattr(verifier, "kept", None)
-    return kept(problem) if callable(kept) else ()
 
 
 def _candidates(tree: SearchTree, outcome: Outcome) -> list[Candidate]:

@@ -15,9 +15,10 @@ class Estimate:
     """Upper bounds; None where neither the strategy nor the budget gives one. A run never exceeds them, whatever CGEE
     skips and whatever siblings are merged: both only take away.
 
-    calls: of engines, to expand; calls repeated after a failure come on top. verifier_calls: batches. generated: tokens
-    drawn. verified: tokens of questions read. kv_tokens, kv_bytes: of prompts and tree, each token once, on each engine
-    that comes to hold all of it; buffers of running rows and questions come on top. seconds: wall clock, of the budget.
+    calls: of engines, to expand; calls repeated after a failure come on top. Tokens bound neither these nor expansions
+    nor samples: what fails or is empty has none. verifier_calls: batches. generated: tokens drawn. verified: tokens of
+    questions read. kv_tokens, kv_bytes: of prompts and tree, each token once, on each engine that comes to hold all of
+    it; buffers of running rows and questions come on top. seconds: wall clock, of the budget.
     """
 
     calls: int | None
@@ -55,9 +56,9 @@ def estimate(
     budget = budget or Budget()
     most = strategy.ceiling(sampling) if isinstance(strategy, Bounded) else None
     generated = least(most.tokens if most else None, budget.tokens)
-    expansions = least(most.expansions if most else None, budget.expansions, generated)
-    samples = least(most.samples if most else None, generated)
-    nodes = least(samples, budget.nodes)
+    expansions = least(most.expansions if most else None, budget.expansions)
+    samples = most.samples if most else None
+    nodes = least(samples, generated, budget.nodes)
     judged = least(nodes, budget.verifications) if strategy.judges else 0
     kv_tokens = None
     if generated is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from search.types import Expansion, Outcome, Problem, Score, ScoreRequest, Verdict
 
@@ -100,11 +100,16 @@ class Candidate:
         return "".join(self.steps)
 
 
+KeepVerdict = Callable[[int, Verdict], None]
+"""Takes the verdict of the i-th path of a batch as soon as it is there."""
+
+
 class Verifier(Protocol):
     """Judges paths. Returns one verdict per candidate, in order; a failure is a verdict with an error.
 
     May have `tokens_to_score(batch) -> int`, the tokens that `score` would feed, to report what skipping saves, and
-    `kept(problem) -> Sequence[Context]`, paths of its own that engines need not hold once the search is over.
+    `kept(problem) -> Sequence[Context]`, paths of its own that engines need not hold once the search is over; and be
+    `Piecewise`.
     """
 
     @property
@@ -113,3 +118,12 @@ class Verifier(Protocol):
         ...
 
     async def score(self, batch: Sequence[Candidate]) -> list[Verdict]: ...
+
+
+@runtime_checkable
+class Piecewise(Protocol):
+    """A verifier that judges paths one by one: what it has judged before its time runs out is kept."""
+
+    async def score_each(self, batch: Sequence[Candidate], keep: KeepVerdict) -> None:
+        """As `score`, but each verdict is handed to `keep`."""
+        ...

@@ -13,6 +13,7 @@ from search.ports import Candidate, Verifier
 from search.strategies.base import Strategy
 from search.tree import SearchTree
 from search.types import Outcome, Verdict
+from search.verifiers.sound import tokens_to_score
 
 
 class Tell(Protocol):
@@ -107,12 +108,6 @@ def unserved(gate: Gate, strategy: Strategy) -> str | None:
         f"cgee rule {gate.rule.name!r} is not used: it orders the branches of one wave, and strategy {strategy.name!r} "
         f"compares scores across waves; 'agreement' serves any strategy"
     )
-
-
-def tokens_to_score(verifier: Verifier, batch: Sequence[Candidate]) -> int:
-    """Tokens the verifier would feed for the batch, 0 if it cannot tell."""
-    price = getattr(verifier, "tokens_to_score", None)
-    return int(price(batch)) if callable(price) else 0
 
 
 def wave_of(tree: SearchTree, outcomes: Sequence[Outcome], merged: bool) -> Wave:

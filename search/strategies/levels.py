@@ -18,8 +18,9 @@ from search.types import Expansion, Sampling
 class LevelSearch(ScoredStrategy, ABC):
     """max_depth: steps on a path.
 
-    A level is expanded in portions of the capacity and planned when the level above is told, so that the tree does not
-    depend on the capacity. A path that died leaves its place empty.
+    A level is expanded in portions of the capacity, or at once where its scores meet within a wave only, and planned
+    when the level above is told, so that the tree does not depend on the capacity. A path that died leaves its place
+    empty.
     """
 
     max_depth: int = 4
@@ -50,7 +51,7 @@ class LevelSearch(ScoredStrategy, ABC):
             self._plan(tree)
         orders: list[Expansion] = []
         for node in self._ready(tree):
-            if tree.in_flight >= capacity:
+            if tree.in_flight >= capacity and self.compares != "wave":
                 break
             orders += self.orders(tree, node)
         return orders

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 
 from search.node import Node
 from search.strategies.options import require_at_least, require_choice, require_number
-from search.strategies.selection import poll, pooled
+from search.strategies.selection import Weight, poll, pooled
 from search.strategies.whole import WholeSamples
 from search.tree import SearchTree
 from search.types import PruneRule, Sampling, Selection
@@ -26,8 +26,8 @@ from search.voting import beta_confidence
 @dataclass(frozen=True, kw_only=True)
 class SelfConsistency(WholeSamples):
     """stop: "beta" ends when P(the leader stays ahead of the runner-up) >= stop_at; "window" when `window` samples in a
-    row, counted from the first, all state one answer; "none" draws every sample. Either rule also ends a majority vote
-    that the samples left cannot turn. vote: "majority" | "confidence".
+    row, counted from the first, all state one answer; "none" draws every sample. Either rule waits until its answer
+    leads the vote, and also ends a majority vote that the samples left cannot turn. vote: "majority" | "confidence".
 
     prune: 0 prunes nothing; else the quantile of the `warmup` first samples' lowest group confidence, a group being
     `group` tokens in a row, that every sample has to hold: 0.1 is DeepConf-high, 0.9 DeepConf-low.
@@ -84,26 +84,34 @@ class SelfConsistency(WholeSamples):
     def settled(self, tree: SearchTree) -> bool:
         if self.stop == "none":
             return False
-        first, second = ([group.count for group in poll(tree, self._counted(tree))] + [0, 0])[:2]
+        groups = poll(tree, self._counted(tree))
+        first, second = ([group.count for group in groups] + [0, 0])[:2]
         left = self.samples - len(tree.told) + len(tree.cancelled)
         if self.vote == "majority" and first - second > left > 0:
             return True
+        sure_of: Sequence[str] = ()
         if self.stop == "window":
-            return self._window_agrees(tree)
-        return first > 0 and beta_confidence(first, second) >= self.stop_at
+            sure_of = self._agreed(tree)
+        elif first and beta_confidence(first, second) >= self.stop_at:
+            sure_of = groups[0].members
+        return bool(sure_of) and not set(sure_of).isdisjoint(poll(tree, self.voters(tree), self._weight)[0].members)
 
     def answer(self, tree: SearchTree) -> Selection:
-        weight = (lambda node: node.thought.confidence) if self.vote == "confidence" else None
         reason = "agreed" if self.settled(tree) else "done"
-        return self.with_unused(tree, pooled(tree, reason, weight, voters=self.voters(tree)))
+        return self.with_unused(tree, pooled(tree, reason, self._weight, voters=self.voters(tree)))
 
-    def _window_agrees(self, tree: SearchTree) -> bool:
-        """Whether some full window states one answer; a sample that states none breaks its window."""
+    @property
+    def _weight(self) -> Weight | None:
+        return (lambda node: node.thought.confidence) if self.vote == "confidence" else None
+
+    def _agreed(self, tree: SearchTree) -> list[str]:
+        """Ids of the nodes of full windows that state one answer; a sample that states none breaks its window."""
         windows: dict[int, list[Node]] = {}
         for node in self._counted(tree):
             if node.depth == 1:
                 windows.setdefault(node.index // self.window, []).append(node)
-        return any(len(nodes) == self.window and self._agree(tree, nodes) for nodes in windows.values())
+        full = (nodes for nodes in windows.values() if len(nodes) == self.window and self._agree(tree, nodes))
+        return [node.id for nodes in full for node in nodes]
 
     def _counted(self, tree: SearchTree) -> Iterable[Node]:
         """Those who vote, in any order."""

@@ -6,9 +6,9 @@ from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
-from search.ports import Candidate, Verifier
-from search.types import Cost, Verdict
-from search.verifiers.sound import sound_verdicts
+from search.ports import Candidate, Context, KeepVerdict, Verifier
+from search.types import Cost, Problem, Verdict
+from search.verifiers.sound import kept, piecewise, sound_verdicts, tokens_to_score
 
 Key = tuple[Hashable, ...]
 
@@ -33,24 +33,43 @@ class Cached:
     def needs(self) -> frozenset[str]:
         return self.inner.needs
 
-    async def score(self, batch: Sequence[Candidate]) -> list[Verdict]:
-        keys = [self._key(candidate) for candidate in batch]
-        asked = {key: candidate for key, candidate in zip(keys, batch, strict=True) if key not in self._kept}
-        fresh: dict[Key, Verdict] = {}
-        if asked:
-            fresh = dict(zip(asked, await sound_verdicts(self.inner, list(asked.values()), None), strict=True))
-        charged = set(fresh)
-        verdicts = []
-        for key in keys:
-            verdict = fresh[key] if key in fresh else self._kept[key]
-            verdicts.append(verdict if key in charged else replace(verdict, cost=Cost()))
-            charged.discard(key)
-        self._keep(keys, fresh)
-        return verdicts
+    def tokens_to_score(self, batch: Sequence[Candidate]) -> int:
+        """Of what is not remembered."""
+        asked = {key: candidate for candidate in batch if (key := self._key(candidate)) not in self._kept}
+        return tokens_to_score(self.inner, list(asked.values()))
 
-    def _keep(self, keys: Sequence[Key], fresh: dict[Key, Verdict]) -> None:
-        self._kept.update((key, verdict) for key, verdict in fresh.items() if verdict.error is None)
-        for key in keys:
+    def kept(self, problem: Problem) -> Sequence[Context]:
+        return kept(self.inner, problem)
+
+    async def score(self, batch: Sequence[Candidate]) -> list[Verdict]:
+        return await piecewise(self, batch)
+
+    async def score_each(self, batch: Sequence[Candidate], keep: KeepVerdict) -> None:
+        keys = [self._key(candidate) for candidate in batch]
+        places: dict[Key, list[int]] = {}
+        for i, key in enumerate(keys):
+            if key in self._kept:
+                keep(i, replace(self._kept[key], cost=Cost()))
+            else:
+                places.setdefault(key, []).append(i)
+        asked = list(places.items())
+
+        def came(n: int, verdict: Verdict) -> None:
+            key, (first, *others) = asked[n]
+            keep(first, verdict)
+            for i in others:
+                keep(i, replace(verdict, cost=Cost()))
+            if verdict.error is None:
+                self._kept[key] = verdict
+
+        try:
+            if asked:
+                await sound_verdicts(self.inner, [batch[first] for _, (first, *_) in asked], None, came)
+        finally:
+            self._trim(keys)
+
+    def _trim(self, used: Sequence[Key]) -> None:
+        for key in used:
             if key in self._kept:
                 self._kept.move_to_end(key)
         while len(self._kept) > self.size:

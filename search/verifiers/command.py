@@ -7,15 +7,17 @@ import json
 import os
 import shlex
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import MutableMapping, Sequence
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
 
 from search.aggregation import RULES
 from search.answers import extract
-from search.ports import Candidate
+from search.ports import Candidate, KeepVerdict
 from search.types import Verdict
 from search.verifiers.process import Process, TooMuchOutputError
-from search.verifiers.step_scores import verdict_of
+from search.verifiers.sound import piecewise
+from search.verifiers.step_scores import unit, verdict_of
 from search.verifiers.threads import in_thread
 
 _SHOWN = 200
@@ -28,13 +30,17 @@ class CommandVerifier:
     In: {"problem", "reference", "steps", "text", "answer", "complete"}. Out: a number in [0, 1], {"score": number}, a
     list of one number per step, or {"scores": list}; step scores are put together by `aggregate`. A process is killed
     with all it started `timeout_s` after its start. A timeout, a signal, an exit code other than 0, output that is no
-    such JSON, a wrong count or a value outside of [0, 1] is a verdict with an error. workers: processes at a time.
+    such JSON, a wrong count or a value outside of [0, 1] is a verdict with an error. workers: processes at a time, of
+    all searches in one event loop.
     """
 
     command: str | Sequence[str]
     timeout_s: float = 10.0
     workers: int = 2
     aggregate: str = "last"
+    _free: MutableMapping[asyncio.AbstractEventLoop, asyncio.Semaphore] = field(
+        default_factory=WeakKeyDictionary, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         words = shlex.split(self.command) if isinstance(self.command, str) else [str(word) for word in self.command]
@@ -52,13 +58,16 @@ class CommandVerifier:
         return frozenset()
 
     async def score(self, batch: Sequence[Candidate]) -> list[Verdict]:
-        free = asyncio.Semaphore(self.workers)
+        return await piecewise(self, batch)
 
-        async def one(candidate: Candidate) -> Verdict:
+    async def score_each(self, batch: Sequence[Candidate], keep: KeepVerdict) -> None:
+        free = self._free.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self.workers))
+
+        async def one(i: int, candidate: Candidate) -> None:
             async with free:
-                return await self._one(candidate)
+                keep(i, await self._one(candidate))
 
-        return await asyncio.gather(*(one(candidate) for candidate in batch))
+        await asyncio.gather(*(one(i, candidate) for i, candidate in enumerate(batch)))
 
     async def _one(self, candidate: Candidate) -> Verdict:
         name = os.path.basename(self.command[0])
@@ -83,9 +92,9 @@ class CommandVerifier:
             found = found.get("scores", found.get("score"))
         if isinstance(found, list):
             return verdict_of(found, steps, name, self.aggregate)
-        if isinstance(found, bool) or not isinstance(found, int | float) or not 0.0 <= found <= 1.0:
+        if (score := unit(found)) is None:
             return Verdict(None, name, error=f"{name} gave the score {found!r}, not a number in [0, 1]")
-        return Verdict(float(found), name)
+        return Verdict(score, name)
 
     async def _run(self, question: bytes) -> tuple[int, bytes, bytes]:
         """In a thread; a search that gives up meanwhile leaves no process behind."""

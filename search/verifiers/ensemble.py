@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean, median
 from typing import Literal, get_args
 
-from search.ports import Candidate, Verifier
-from search.types import Cost, Verdict
-from search.verifiers.sound import sound_verdicts
+from search.ports import Candidate, Context, KeepVerdict, Verifier
+from search.types import Cost, Problem, Verdict
+from search.verifiers.sound import kept, piecewise, sound_verdicts, tokens_to_score
 
 Combine = Literal["mean", "min", "max", "median"]
 
@@ -44,9 +45,25 @@ class Ensemble:
     def needs(self) -> frozenset[str]:
         return frozenset().union(*(member.needs for member in self.members))
 
+    def tokens_to_score(self, batch: Sequence[Candidate]) -> int:
+        return sum(tokens_to_score(member, batch) for member in self.members)
+
+    def kept(self, problem: Problem) -> Sequence[Context]:
+        return list(dict.fromkeys(path for member in self.members for path in kept(member, problem)))
+
     async def score(self, batch: Sequence[Candidate]) -> list[Verdict]:
-        columns = await asyncio.gather(*(sound_verdicts(member, batch, self.timeout_s) for member in self.members))
-        return [self._one(list(row)) for row in zip(*columns, strict=True)]
+        return await piecewise(self, batch)
+
+    async def score_each(self, batch: Sequence[Candidate], keep: KeepVerdict) -> None:
+        rows: list[dict[int, Verdict]] = [{} for _ in batch]
+
+        def came(member: int, i: int, verdict: Verdict) -> None:
+            rows[i][member] = verdict
+            if len(rows[i]) == len(self.members):
+                keep(i, self._one([rows[i][n] for n in range(len(self.members))]))
+
+        asked = enumerate(self.members)
+        await asyncio.gather(*(sound_verdicts(m, batch, self.timeout_s, partial(came, n)) for n, m in asked))
 
     def _one(self, verdicts: list[Verdict]) -> Verdict:
         weights = self.weights or (1.0,) * len(verdicts)

@@ -7,8 +7,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from search.ports import Candidate
+from search.ports import Candidate, KeepVerdict
 from search.types import Verdict
+from search.verifiers.sound import piecewise
 from search.verifiers.threads import in_thread
 
 
@@ -28,7 +29,11 @@ class FunctionVerifier:
         return frozenset()
 
     async def score(self, batch: Sequence[Candidate]) -> list[Verdict]:
-        return [await self._within(candidate) for candidate in batch]
+        return await piecewise(self, batch)
+
+    async def score_each(self, batch: Sequence[Candidate], keep: KeepVerdict) -> None:
+        for i, candidate in enumerate(batch):
+            keep(i, await self._within(candidate))
 
     async def _within(self, candidate: Candidate) -> Verdict:
         try:
@@ -45,10 +50,7 @@ class FunctionVerifier:
         name = self._name
         try:
             score = float(self.fn(candidate.problem.text, candidate.text))
-        except (
-            Exception,
-            SystemExit,
-        ) as error:  # the user's code may raise anything; the search goes on without this score
+        except BaseException as error:  # the user's code may raise anything; the search goes on without this score
             return Verdict(None, name, error=f"{name} raised {type(error).__name__}: {error}")
         if math.isnan(score) or not 0.0 <= score <= 1.0:
             return Verdict(None, name, error=f"{name} returned {score}, not a score in [0, 1]")

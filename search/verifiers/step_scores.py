@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
+from typing import cast
 
 from search.aggregation import path_score
 from search.types import Cost, Verdict
+
+
+def unit(score: object) -> float | None:
+    """The score as a float; None for what is no number in [0, 1]."""
+    if isinstance(score, bool) or not isinstance(score, Real):
+        return None
+    number = cast(float, score)
+    return float(number) if 0.0 <= number <= 1.0 else None
 
 
 def verdict_of(scores: object, steps: int, by: str, rule: str = "last", cost: Cost | None = None) -> Verdict:
@@ -20,6 +30,6 @@ def verdict_of(scores: object, steps: int, by: str, rule: str = "last", cost: Co
     if len(scores) != steps:
         return Verdict(None, by, cost, f"{by} gave {len(scores)} scores for {steps} steps")
     for i, score in enumerate(scores, 1):
-        if isinstance(score, bool) or not isinstance(score, int | float) or not 0.0 <= score <= 1.0:
+        if unit(score) is None:
             return Verdict(None, by, cost, f"{by} gave step {i} the score {score!r}, not a number in [0, 1]")
-    return Verdict(path_score(scores, rule), by, cost)
+    return Verdict(path_score([float(score) for score in scores], rule), by, cost)

@@ -12,7 +12,8 @@ T = TypeVar("T")
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """What `work` returns or raises. Python cannot end a thread: if the caller gives up, its work runs on unheard.
+    """What `work` returns or raises; what is no `Exception` as a RuntimeError that names it, for a task that raises it
+    would end its loop or look cancelled. Python cannot end a thread: if the caller gives up, its work runs on unheard.
 
     A thread of its own each time: a pool is waited for at exit, and one function that never returns would fill it.
     """
@@ -28,11 +29,14 @@ async def in_thread(work: Callable[[], T]) -> T:
             done.set_result(value)  # type: ignore[arg-type]
 
     def run() -> None:
-        value, error = None, None
+        value: T | None = None
+        error: Exception | None = None
         try:
             value = work()
         except Exception as raised:  # handed to the caller
             error = raised
+        except BaseException as raised:
+            error = RuntimeError(f"raised {type(raised).__name__}: {raised}")
         with contextlib.suppress(RuntimeError):  # the loop was closed: nobody is waiting
             loop.call_soon_threadsafe(tell, value, error)
 

@@ -76,21 +76,29 @@ def test_wrong_types_are_usage_errors(call, words):
         call(orchestrator)
 
 
+class Own(BaseException):
+    """What user code may raise though it should not."""
+
+
+BREAKS = {error.__name__: error for error in (KeyError, SystemExit, KeyboardInterrupt, asyncio.CancelledError, Own)}
+
+
 class Raises(TreeStrategy):
     name = "raises"
     judges = False
 
     def ask(self, tree, capacity):
-        if tree.problem.text == "bad":
-            raise KeyError("broken")
+        if tree.problem.text in BREAKS:
+            raise BREAKS[tree.problem.text]("broken")
         return [] if tree.in_flight or len(tree) > 1 else [tree.expansion(tree.root, 1)]
 
 
-def test_one_broken_problem_does_not_touch_the_others():
+@pytest.mark.parametrize("error", BREAKS)
+def test_one_broken_problem_does_not_touch_the_others(error: str):
     with Orchestrator(**INLINE) as orchestrator:
-        results = orchestrator.solve_many(["a", "bad", "c"], Raises())
+        results = orchestrator.solve_many(["a", error, "c"], Raises())
     assert [r.stop_reason == "failed" for r in results] == [False, True, False]
-    assert "KeyError" in (results[1].error or "")
+    assert error in (results[1].error or "")
     assert all(len(r.tree) > 1 for r in (results[0], results[2]))
 
 
@@ -114,7 +122,8 @@ class Returns:
 
 @pytest.mark.parametrize("strategy", ["tot", "mcts"])
 @pytest.mark.parametrize(
-    "verdict", [Verdict(math.nan, "v"), Verdict(2.0, "v"), Verdict("x", "v"), 0.5, SystemExit(1), KeyError("k")]
+    "verdict",
+    [Verdict(math.nan, "v"), Verdict(2.0, "v"), Verdict("x", "v"), 0.5, *(error("here") for error in BREAKS.values())],
 )
 def test_unsound_verdicts_cost_their_scores_only(strategy: str, verdict: object):
     with Orchestrator(verifier=Returns(verdict), **INLINE) as orchestrator:

@@ -1,12 +1,20 @@
 """One test per budget, and per parameter that seeds a search: each proves that it binds."""
 
+import asyncio
+import threading
+
 import pytest
 
 from engine.scripted import ScriptedEngine
 from engine.simulated import SimulatedEngine
 from engine.text_engine import Latency
 from search.budget import Budget, Spent, binding, clip, unused
+from search.driver import TreeSearch
+from search.simulated import SimulatedPool
+from search.strategies import registry
 from search.types import Expansion, Problem, Sampling
+from search.verifiers.self_evaluation import SelfEvaluation
+from search.world import World
 
 WIDE = {
     "ab_mcts": {"simulations": 200, "k": 3, "max_depth": 9, "unit": "step"},
@@ -109,6 +117,24 @@ def test_seconds_count_verification_too(lab):
     assert one.count("calls") == 2
 
 
+def test_scores_that_came_before_the_seconds_ran_out_count(lab):
+    """The third path is never judged; the second one has the best score by then."""
+    go_on = threading.Event()
+
+    def judge(problem, text):
+        return {"0": 0.1, "1": 0.9}.get(text[-1]) or float(go_on.wait())
+
+    one = lab(ScriptedEngine([f"Answer: {i}" for i in range(4)]))
+    options = {"samples": 4, "wave": 4}
+    try:
+        found = one.solve("best_of_n", verifier=judge, options=options, budget=Budget(seconds=1.0), clock=Clock())
+    finally:
+        go_on.set()
+    assert [node.score for node in found.tree.level(1)] == [0.1, 0.9, None, None]
+    assert found.answer == "1"
+    assert found.warnings == ("verifier: FunctionVerifier did not answer within 1 s",)
+
+
 @pytest.mark.parametrize("name", NARROW)
 def test_two_budgets_the_one_that_binds_is_named(lab, name):
     found, _ = spend(lab, name, tokens=10_000_000, nodes=9, expansions=1000)
@@ -130,7 +156,7 @@ def test_equal_proposals_leave_room_in_the_node_budget(lab):
 
 
 def test_the_answer_found_before_the_budget_bound_is_kept(lab):
-    one = lab(ScriptedEngine(lambda path, served: "Answer: 6" if served == 0 else step(path, served)))
+    one = lab(ScriptedEngine(lambda path, served: "Answer: 6" if not path and not served else step(path, served)))
     found = one.solve("tot", options=WIDE["tot"], budget=Budget(tokens=300))
     assert (found.stop_reason, found.answer, found.complete) == ("tokens", "6", True)
 
@@ -141,10 +167,48 @@ def test_clip_cuts_orders_then_samples_then_tokens():
 
     wave = [order(3), order(2), order(4)]
     kept = clip(Budget(expansions=3, nodes=20, tokens=100), Spent(expansions=1, nodes=16, tokens=40), wave)
-    assert [o and (o.n, o.sampling.max_tokens) for o in kept] == [(3, 15), (1, 15), None]
+    assert [o and (o.n, o.sampling.max_tokens) for o in kept] == [(1, 50), None, None]
     assert clip(Budget(), Spent(), wave) == wave
     timed = clip(Budget(seconds=9.0), Spent(seconds=2.0), wave)
     assert [o.deadline_s for o in timed] == [7.0] * 3
+
+
+@pytest.mark.parametrize(
+    ("tokens", "sent"),
+    [
+        (449, [(3, 50), (2, 50), (3, 50)]),
+        (250, [(3, 50), (2, 50), None]),
+        (249, [(3, 50), (1, 50), None]),
+        (140, [(2, 50), None, None]),
+        (50, [(1, 50), None, None]),
+        (49, [(1, 49), None, None]),
+        (1, [(1, 1), None, None]),
+    ],
+)
+def test_tokens_leave_out_the_last_samples_and_cut_the_only_one(tokens, sent):
+    wave = [Expansion(f"o{n}", "p", "r", ((1,),), n, Sampling(max_tokens=50)) for n in (3, 2, 4)]
+    kept = clip(Budget(tokens=tokens + 7), Spent(tokens=7), wave)
+    assert [order and (order.n, order.sampling.max_tokens) for order in kept] == sent
+
+
+def test_what_follows_an_order_that_was_cut_is_not_sent_however_short_it_is():
+    wave = [Expansion(f"o{limit}", "p", "r", ((1,),), 1, Sampling(max_tokens=limit)) for limit in (60, 50, 10)]
+    for tokens, sent in ((55, [55]), (65, [60]), (115, [60, 50]), (120, [60, 50, 10])):
+        kept = clip(Budget(tokens=tokens), Spent(), wave)
+        assert [order.sampling.max_tokens for order in kept if order] == sent
+
+
+@pytest.mark.parametrize("name", ["self_consistency", "best_of_n"])
+def test_a_large_wave_under_a_budget_is_fewer_whole_samples_not_fragments(name):
+    """Samples of 50 to 150 tokens: sixteen at once would get 62 each."""
+    world = World(seed=1)
+    for problem in world.problems(20):
+        pool = SimulatedPool(world)
+        strategy = registry.create(name, samples=16, wave=16)
+        search = TreeSearch(pool, strategy, SelfEvaluation(pool), budget=Budget(tokens=1000))
+        found = asyncio.run(search.run(problem))
+        assert found.answer is not None and len(found.tree.complete()) >= 3
+        assert found.cost.generated <= 1000
 
 
 def test_binding_and_unused():

@@ -29,6 +29,22 @@ def test_case_28_an_even_split_uses_all_samples(lab):
     assert (found.stop_reason, found.unused, found.votes) == ("done", {"samples": 0}, {"5": 8.0, "6": 8.0})
 
 
+@pytest.mark.parametrize("stop", ["beta", "window"])
+def test_a_vote_by_confidence_stops_on_the_answer_it_returns(lab, stop):
+    """One sure sample says 2, the unsure ones 1: the count is decided long before ten of them outweigh it."""
+    sure, unsure = Branch((65,), "Answer: 2", "eos", -1.0, 0.95), Branch((65,), "Answer: 1", "eos", -1.0, 0.1)
+    one = lab(ScriptedEngine(lambda path, served: unsure if served else sure))
+    options = {"samples": 32, "wave": 1, "stop": stop, "vote": "confidence", "window": 2}
+    found = one.solve("self_consistency", options=options)
+    assert (found.answer, found.stop_reason, one.count("expansions")) == ("1", "agreed", 11)
+
+
+def test_a_window_ends_a_vote_only_if_its_answer_leads(lab):
+    one = lab(ScriptedEngine([f"Answer: {n}" for n in (1, 2, 1, 2, 1, 2, 3, 3, 1, 1)]))
+    found = one.solve("self_consistency", options={"samples": 16, "wave": 2, "stop": "window", "window": 2})
+    assert (found.answer, found.stop_reason, one.count("expansions")) == ("1", "agreed", 10)
+
+
 def test_case_39_percent_is_not_a_bare_number(lab):
     found, _ = vote(lab, ["Answer: 28\\%", "Answer: 28", "Answer: 28", "Answer: 28", "Answer: 0.28"])
     assert (found.answer, found.votes) == ("28", {"28": 3.0, "28\\%": 2.0})

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.base import Branch
 from engine.scripted import ScriptedEngine
 from engine.simulated import SimulatedEngine
 from search.budget import Budget
@@ -194,6 +195,22 @@ def test_a_budget_cuts_the_estimate():
     assert (most.expansions, most.seconds, most.kv_bytes) == (100, 9.0, None)
 
 
+@pytest.mark.parametrize("name", registry.names())
+@pytest.mark.parametrize("reply", ["", Branch((), "", "eos"), None], ids=["empty", "no tokens", "fails"])
+def test_an_engine_that_gives_nothing_is_not_asked_more_often_than_estimated(lab, name, reply):
+    def script(path, served):
+        if reply is None:
+            raise RuntimeError("out of memory")
+        return reply
+
+    strategy, budget = registry.create(name), Budget(tokens=3)
+    found = lab(ScriptedEngine(script)).solve(strategy, budget=budget)
+    most = estimate(strategy, Sampling(), budget, prompt_tokens=[10])
+    assert len(found.tree.asked) <= most.expansions
+    assert sum(order.n for order in found.tree.asked.values()) <= most.samples
+    assert found.cost.generated <= most.generated == 3
+
+
 def test_a_strategy_without_a_bound_is_bounded_by_the_budget_alone():
     class Endless(TreeStrategy):
         name = "endless"
@@ -204,5 +221,6 @@ def test_a_strategy_without_a_bound_is_bounded_by_the_budget_alone():
     unknown = estimate(Endless(), Sampling(), prompt_tokens=[10])
     assert set(unknown.to_json().values()) == {None}
     known = estimate(Endless(), Sampling(), Budget(tokens=40), prompt_tokens=[10], kv_bytes_per_token=2)
-    assert (known.generated, known.expansions, known.nodes, known.kv_bytes) == (40, 40, 40, 100)
+    assert (known.generated, known.nodes, known.verifications, known.kv_bytes) == (40, 40, 40, 100)
+    assert (known.calls, known.expansions, known.samples) == (None, None, None)
     json.dumps(known.to_json())

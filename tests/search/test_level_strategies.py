@@ -9,12 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.scripted import ScriptedEngine
+from engine.simulated import SimulatedEngine
 from search.budget import Budget
 from search.clusters import cluster_key
 from search.strategies import registry
 from search.strategies.ets import Leaf, keep, objective
 from search.strategies.rebase import apportion
 from search.types import Sample, Sampling, Verdict
+from search.verifiers.vote import VoteEvaluation
 
 
 def asked(orders):
@@ -74,7 +76,7 @@ def test_the_tree_of_a_level_search_does_not_depend_on_the_capacity(bench, name)
     def grown(capacity):
         b = bench(name, capacity, **({"b": 4, "k": 3} if name == "tot" else {"n": 9 if name == "rebase" else 8}))
         while wave := b.ask():
-            assert b.tree.in_flight <= max(capacity, 2)
+            assert b.tree.in_flight <= max(capacity, 2) or b.strategy.compares == "wave"
             for order in wave:
                 rng = random.Random(order.id)
                 b.tell(order, *((f"{order.node_id} {i} ", rng.random()) for i in range(order.n)))
@@ -83,6 +85,28 @@ def test_the_tree_of_a_level_search_does_not_depend_on_the_capacity(bench, name)
     trees = [grown(capacity) for capacity in (1, 3, 16)]
     assert len(trees[0]["nodes"]) > 20
     assert trees[0] == trees[1] == trees[2]
+
+
+@pytest.mark.parametrize("capacity", [1, 3, 16])
+def test_a_level_whose_scores_meet_within_a_wave_is_one_wave(bench, capacity):
+    b = bench("tot", capacity, b=4, k=4, max_depth=3)
+    b.tell(b.ask()[0], *((f"s{i} ", 0.5) for i in range(4)))
+    wave = b.ask()
+    assert asked(wave) == [(f"r.{i}", 4) for i in range(4)]
+    assert b.ask() == []
+
+
+@pytest.mark.parametrize("evaluate", ["value", "vote"])
+def test_the_tree_of_a_search_by_votes_does_not_depend_on_the_capacity(lab, plain, evaluate):
+    """Shares of a vote are of all that was judged at once."""
+    options = {"b": 4, "k": 3, "max_depth": 4, "evaluate": evaluate}
+
+    def tree(capacity):
+        one = lab(SimulatedEngine(depth=4))
+        verifier = VoteEvaluation(one.pool) if evaluate == "vote" else None
+        return plain(one.solve("tot", verifier=verifier, options=options, capacity=capacity, seed=1))
+
+    assert tree(1) == tree(2) == tree(16)
 
 
 # -- dvts ----------------------------------------------------------------------------------------------------------
@@ -224,6 +248,13 @@ def test_tot_proposes_different_steps_in_one_reply(lab):
     (order,) = found.tree.asked.values()
     assert (order.n, order.context) == (3, (found.tree.prompts[""],))
     assert all(node.score is not None for node in found.tree.level(1))
+
+
+def test_a_proposal_keeps_the_sign_and_the_decimals_it_begins_with(lab):
+    reply = "- -4 + 7 = 3\n-5 + 7 = 2\n3.5 * 2 = 7\n12:30 is the start\n2.\n2. 2.5 * 4 = 10"
+    found = lab(ScriptedEngine([reply])).solve("tot", options={**PROPOSING, "k": 6})
+    texts = [node.thought.text.strip() for node in found.tree.level(1)]
+    assert texts == ["-4 + 7 = 3", "-5 + 7 = 2", "3.5 * 2 = 7", "12:30 is the start", "2.5 * 4 = 10"]
 
 
 def test_the_request_for_proposals_is_the_users_next_turn(lab):

@@ -11,8 +11,12 @@ from engine.simulated import SimulatedEngine
 from search.ports import Candidate
 from search.prompts import ANSWER_QUESTION, CONTENT_FREE, STEP_QUESTION, ChatPrompt
 from search.types import ExitRule, Problem
+from search.verifiers.cached import Cached
+from search.verifiers.checked import AnswerCheck
+from search.verifiers.ensemble import Ensemble
 from search.verifiers.prior import without_prior
 from search.verifiers.self_evaluation import SelfEvaluation
+from search.verifiers.sound import tokens_to_score
 
 PROBLEM = Problem("What is 6 * 7?", "p")
 
@@ -76,16 +80,31 @@ def test_a_separate_prompt_reads_the_problem_once_for_all_branches_and_drops_the
     assert engine.tree.num_tokens == held
 
 
-def test_a_search_drops_the_verifiers_own_paths_when_it_ends(lab):
+WRAPS = {"alone": lambda v: v, "cached": Cached, "ensemble": lambda v: Ensemble((v, AnswerCheck()))}
+
+
+@pytest.mark.parametrize("wrap", WRAPS)
+def test_a_search_drops_the_verifiers_own_paths_when_it_ends(lab, wrap):
     engine = SimulatedEngine(seed=3)
     one = lab(engine)
     verifier = SelfEvaluation(one.pool, prompt="separate")
-    result = one.solve("tot", PROBLEM, verifier=verifier)
+    result = one.solve("tot", PROBLEM, verifier=WRAPS[wrap](verifier))
     assert result.error is None
     assert result.cost.verified > 0
     checked, solved = flat(verifier.kept(PROBLEM)[0]), one.pool.encode(ChatPrompt().messages(PROBLEM))
     common = next(i for i, (a, b) in enumerate(zip(checked, solved, strict=False)) if a != b)
     assert engine.tree.held(checked) <= common < len(checked)
+
+
+@pytest.mark.parametrize("wrap", WRAPS)
+def test_what_skipping_saves_is_known_of_a_wrapped_verifier_too(lab, wrap):
+    pool = lab(SimulatedEngine()).pool
+    alone = SelfEvaluation(pool)
+    wrapped, batch = WRAPS[wrap](alone), [candidate(pool, "It is 42."), candidate(pool, "It is 43.")]
+    assert tokens_to_score(wrapped, batch) == alone.tokens_to_score(batch) > 0
+    ask(wrapped, batch[:1])
+    left = batch[1:] if wrap == "cached" else batch
+    assert tokens_to_score(wrapped, batch) == alone.tokens_to_score(left)
 
 
 def test_the_prior_is_read_once_a_question_counted_and_dropped(lab):

@@ -3,7 +3,11 @@
 import asyncio
 import json
 import os
+import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -15,9 +19,11 @@ from search.types import Cost, Problem, Verdict
 from search.verifiers.cached import Cached
 from search.verifiers.checked import AnswerCheck
 from search.verifiers.command import CommandVerifier
+from search.verifiers.ensemble import Ensemble
 from search.verifiers.function import FunctionVerifier
 from search.verifiers.sound import sound_verdicts
 from search.verifiers.step_scores import verdict_of
+from search.verifiers.threads import in_thread
 from search.verifiers.vote import VoteEvaluation
 from tests.search.candidates import command, path, score
 
@@ -179,6 +185,31 @@ def test_commands_run_side_by_side_and_answer_in_order():
     assert [verdict.score for verdict in verdicts] == [0.1, 0.2, 0.3, 0.4]
 
 
+class Counting(CommandVerifier):
+    """Runs nothing: counts what runs at a time."""
+
+    running, most = 0, 0
+
+    async def _one(self, candidate):
+        cls = type(self)
+        cls.running += 1
+        cls.most = max(cls.most, cls.running)
+        await asyncio.sleep(0.001)
+        cls.running -= 1
+        return Verdict(0.5, "counting")
+
+
+def test_workers_are_of_all_searches_and_of_any_event_loop():
+    verifier = Counting([sys.executable], workers=2)
+
+    async def run():
+        return await asyncio.gather(*(verifier.score([path(f"{i} {j}") for j in range(3)]) for i in range(4)))
+
+    for _ in range(2):
+        assert [len(verdicts) for verdicts in asyncio.run(run())] == [3] * 4
+    assert (Counting.most, Counting.running) == (2, 0)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -204,6 +235,35 @@ def test_a_function_that_never_returns_costs_its_own_scores_only():
     assert [verdict.score for verdict in verdicts] == [0.5, None, 0.5]
     assert verdicts[1].error == "stuck did not return within 0.3 s"
     assert time.monotonic() - began < 10
+
+
+class Own(BaseException):
+    """What user code may raise though it should not."""
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, asyncio.CancelledError, GeneratorExit, Own])
+def test_whatever_a_function_raises_costs_its_own_score_only(error):
+    def raises(problem, text):
+        if text == "bad":
+            raise error("here")
+        return 0.5
+
+    async def run():
+        batch = [path("a"), path("bad"), path("b")]
+        return await asyncio.wait_for(sound_verdicts(FunctionVerifier(raises), batch, None), 20.0)
+
+    verdicts = asyncio.run(run())
+    assert [verdict.score for verdict in verdicts] == [0.5, None, 0.5]
+    assert verdicts[1].error == f"raises raised {error.__name__}: here"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, asyncio.CancelledError, Own])
+def test_what_a_thread_raises_comes_back_as_an_ordinary_error(error):
+    def work():
+        raise error("here")
+
+    with pytest.raises(RuntimeError, match=f"raised {error.__name__}: here"):
+        asyncio.run(asyncio.wait_for(in_thread(work), 20.0))
 
 
 # -- cache ---------------------------------------------------------------------------------------------------------
@@ -272,6 +332,26 @@ def test_the_least_recently_used_goes_first():
     assert judge.seen == ["a", "b", "c", "b"]
     with pytest.raises(ValueError, match="at least 1, got 0"):
         Cached(judge, size=0)
+
+
+class Shared(Judge):
+    """While it judges text "slow", another search fills its cache."""
+
+    cache = None
+
+    async def score(self, batch):
+        if batch[0].text == "slow":
+            await self.cache.score([path("x"), path("y")])
+        return await super().score(batch)
+
+
+def test_what_is_evicted_while_a_batch_is_judged_is_still_known_to_it():
+    judge = Shared()
+    judge.cache = cached = Cached(judge, size=2)
+    score(cached, path("a"))
+    verdicts = score(cached, path("a"), path("slow"))
+    assert judge.seen == ["a", "x", "y", "slow"]
+    assert [verdict.score for verdict in verdicts] == [0.1, 0.4]
 
 
 # -- checks --------------------------------------------------------------------------------------------------------
@@ -360,6 +440,88 @@ def test_a_search_cancelled_as_its_verifier_answers_is_cancelled(turns):
             assert turns and await task == [Verdict(0.5, "waits")]
 
     asyncio.run(run())
+
+
+class Answers:
+    needs = frozenset()
+
+    def __init__(self, verdict):
+        self.verdict = verdict
+
+    async def score(self, batch):
+        return [self.verdict] * len(batch)
+
+
+class Raising:
+    needs = frozenset()
+
+    def __init__(self, error):
+        self.error = error
+
+    async def score(self, batch):
+        raise self.error
+
+
+@pytest.mark.parametrize("kind", ["Fraction", "float32", "float64", "int8"])
+def test_scores_are_numbers_of_any_kind_and_become_floats(kind):
+    one = Fraction(1) if kind == "Fraction" else getattr(pytest.importorskip("numpy"), kind)(1)
+    (verdict,) = asyncio.run(sound_verdicts(Answers(Verdict(one, "v")), [path("a")], None))
+    assert type(verdict.score) is float and verdict == Verdict(1.0, "v")
+    steps = verdict_of([one, one], 2, "prm")
+    assert type(steps.score) is float and steps == Verdict(1.0, "prm")
+
+
+@pytest.mark.parametrize("score", [True, "0.5", 1.5, float("nan"), Fraction(-1, 2), 0.5j])
+def test_what_is_no_number_in_the_unit_interval_is_no_score(score):
+    (verdict,) = asyncio.run(sound_verdicts(Answers(Verdict(score, "v")), [path("a")], None))
+    assert verdict.score is None and verdict.error == f"Answers gave the score {score!r}, not a number in [0, 1]"
+
+
+@pytest.mark.parametrize("error", [SystemExit, asyncio.CancelledError, Own])
+def test_what_a_verifier_raises_of_its_own_is_its_error(error):
+    (verdict,) = asyncio.run(sound_verdicts(Raising(error("here")), [path("a")], 60.0))
+    assert verdict.score is None and verdict.error == f"Raising raised {error.__name__}: here"
+
+
+def test_ctrl_c_while_a_verifier_works_ends_the_program_and_in_another_thread_is_the_verifiers_own():
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(sound_verdicts(Raising(KeyboardInterrupt("here")), [path("a")], 60.0))
+    with ThreadPoolExecutor() as threads:
+        work = sound_verdicts(Raising(KeyboardInterrupt("here")), [path("a")], 60.0)
+        (verdict,) = threads.submit(asyncio.run, work).result()
+    assert verdict.error == "Raising raised KeyboardInterrupt: here"
+
+
+class Quiet(CommandVerifier):
+    """Never answers for text "stuck"."""
+
+    async def _one(self, candidate):
+        if candidate.text == "stuck":
+            await asyncio.Event().wait()
+        return Verdict(0.5, "quiet")
+
+
+@pytest.mark.parametrize("wrapped", ["function", "command", "cached", "ensemble"])
+def test_verdicts_that_came_before_the_time_ran_out_are_kept(wrapped):
+    go_on = threading.Event()
+    function = FunctionVerifier(lambda problem, text: 0.5 if text != "stuck" else float(go_on.wait()))
+    quiet = Quiet([sys.executable], workers=2)
+    verifier = {
+        "function": function,
+        "command": quiet,
+        "cached": Cached(quiet),
+        "ensemble": Ensemble((function, quiet)),
+    }[wrapped]
+    batch = [path("a"), path("b"), path("stuck"), path("a", node="r.3")]
+    try:
+        verdicts = asyncio.run(sound_verdicts(verifier, batch, 1.0))
+    finally:
+        go_on.set()
+    last = None if wrapped in ("function", "ensemble") else 0.5
+    assert [verdict.score for verdict in verdicts] == [0.5, 0.5, None, last]
+    assert verdicts[2].error == f"{type(verifier).__name__} did not answer within 1 s"
+    if wrapped == "cached":
+        assert [verdict.score for verdict in score(verifier, path("b"), path("a"))] == [0.5, 0.5]
 
 
 def test_no_time_left_asks_nobody():

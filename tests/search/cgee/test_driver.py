@@ -9,7 +9,8 @@ from engine.scripted import ScriptedEngine
 from engine.simulated import SimulatedEngine
 from search.budget import Budget
 from search.cgee.agreement import Agreement
-from search.cgee.base import Skip
+from search.cgee.base import Draw, Skip
+from search.cgee.calibrated import Calibrated
 from search.cgee.gate import Gate
 from search.cgee.off import Off
 from search.cgee.paper import Paper
@@ -18,6 +19,7 @@ from search.prompts import ANSWER_QUESTION, STEP_QUESTION
 from search.strategies import registry
 from search.strategies.selection import best_node
 from search.types import Sampling
+from tests.search.records import record
 
 NAMES = ["greedy", "mcts", "self_consistency", "tot"]
 ONE_WAVE = {"k": 3, "b": 1, "max_depth": 1}
@@ -191,6 +193,39 @@ def test_the_dissenting_branch_does_not_win_by_its_score_once_the_others_agree(l
     found = one.solve("tot", gate=Gate(Agreement()), options={"b": 8, "k": 8, "max_depth": 2})
     assert (found.answer, found.skips.by_rule) == ("12", {"agreement": 1})
     assert one.count("scores") == 8
+
+
+@pytest.mark.parametrize("capacity", [1, 16])
+def test_a_level_is_skipped_or_verified_as_a_whole(lab, capacity) -> None:
+    """Of two nodes' children the first ones alone are a decisive wave; skipped, they would rank below the others."""
+
+    def script(path, served):
+        if not path:
+            return branch("pq"[served] + "\n\n", 0.6, "step")
+        if len(path) == 1:
+            good = path[0][0] == "p"
+            return branch(f"{'good' if good else 'bad'} {served}\n\n", (0.99, 0.5)[served] if good else 0.98, "step")
+        return branch(f"Answer: {1 if path[1][0] == 'g' else 2}", 0.5)
+
+    engine = ScriptedEngine(script, judge=lambda path, q: 0.9 if path[-1][0] == "g" else 0.1)
+    options = {"b": 2, "k": 2, "max_depth": 3}
+    found = lab(engine).solve("tot", gate=Gate(Paper()), options=options, capacity=capacity)
+    assert [node.score is None for node in found.tree.level(2)] == [False] * 4
+    assert found.answer == "1"
+
+
+@pytest.mark.parametrize(
+    ("budget", "applies"),
+    [({}, True), ({"tokens": 8 * 96}, True), ({"nodes": 8}, True), ({"tokens": 700}, False), ({"nodes": 3}, False)],
+)
+def test_a_calibrated_rule_does_not_apply_to_a_wave_that_the_budget_has_cut(lab, budget, applies) -> None:
+    always = {"tau_conf": 0.0, "gap": 0.0, "rel": 0.0}
+    draw = Draw(branches=8, depth=0, temperature=0.8, top_p=0.95, max_tokens=96, whole=False)
+    gate = Gate(Calibrated(record=record(thresholds=always, draw=draw)))
+    one, options = lab(SimulatedEngine()), {"k": 8, "max_depth": 1}
+    found = one.solve("tot", gate=gate, options=options, budget=Budget(**budget), merge=False)
+    assert found.skips.by_rule == ({"calibrated": 1} if applies else {})
+    assert any("its rule is for other waves" in warning for warning in found.warnings) is not applies
 
 
 def test_a_strategy_that_judges_nothing_is_left_alone(lab) -> None:
