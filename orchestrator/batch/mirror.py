@@ -94,15 +94,31 @@ class Mirror:
                 f"{self._remote.url!r} is being written by another run on this machine; wait for it"
             ) from None
         left, mine = self._remote.read(self._owner), self.spool / ".owner"
-        if left is None or not mine.exists() or left.split()[0] != mine.read_bytes():
-            if left is not None:
-                self._require_silence(left)
-            self._clear()
-            self._fetch()
-        else:  # which segments there are as here is not known: all are uploaded
-            self._digests = {name: [b""] * len(parts) for name, parts in files_of(self._objects()).items()}
+        name, *scope = mine.read_text().splitlines() if mine.exists() else [""]
+        if left is not None and left.split()[0] == name.encode():
+            if scope == list(self._scope):
+                self._go_on(left)
+                return
+            # another run of this results file: its files give way once they are there
+            other = Mirror(self._remote, self.spool, scope, self._upload_s, self._on_failure)
+            other._go_on(left)
+            other.push()
+        elif left is not None:
+            self._require_silence(left)
+        self._clear()
+        self._fetch()
         self._beat()
-        mine.write_text(self._name)
+        mine.write_text("\n".join((self._name, *self._scope)))
+
+    def _go_on(self, left: bytes) -> None:
+        """Under the name of the process that left the spool: killed at any time, its spool still is the newest state.
+
+        Which segments there are as here is not known: all are uploaded.
+        """
+        name, beats, *_ = left.decode().split()
+        self._name, self._beats = name, count(int(beats) + 1)
+        self._digests = {name: [b""] * len(parts) for name, parts in files_of(self._objects()).items()}
+        self._beat()
 
     def _require_silence(self, left: bytes) -> None:
         """Whoever writes there gives a sign of life with every upload."""

@@ -168,6 +168,72 @@ def test_uploads_that_fail_pause_the_job_and_nothing_of_it_is_lost(write_rows, t
     assert second.rows == 12 and tokens[0] + second.tokens == whole.tokens
 
 
+def _killed(monkeypatch, *call, after: int, **options):
+    """A process that is killed after so many waves: nothing more is uploaded, its spool and its owner object stay."""
+    stop, waves = Stop(), [0]
+
+    def pause(event):
+        waves[0] += event.kind == "wave"
+        if waves[0] >= after:
+            stop.set("killed")
+
+    def end(self):
+        self._ending.set()
+        self._thread.join()
+        self._lock.close()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mirror.Mirror, "end", end)
+        return run(*call, stop=stop, on_event=pause, upload_s=1000.0, **options)
+
+
+def test_another_run_at_the_url_neither_takes_a_killed_ones_files_nor_has_its_own_removed(
+    write_rows, read_rows, tmp_path: Path, url: str, monkeypatch
+):
+    rows, stop, waves, spool = write_rows(6), Stop(), [0], tmp_path / "spool"
+    whole = {name: run(rows, tmp_path / "whole", tmp_path, name) for name in ("mcts", "tot")}
+
+    def pause(event):
+        waves[0] += event.kind == "wave"
+        if waves[0] == 14:
+            stop.set("test")
+
+    first = run(rows, url, spool, "mcts", {"concurrency": 2}, stop, pause)
+    killed = _killed(monkeypatch, rows, url, spool, "tot", {"concurrency": 2}, after=7)
+    assert first.rows and killed.rows
+    second = run(rows, url, spool, "mcts")
+    third = run(rows, url, spool, "tot")
+    assert first.tokens + second.tokens == whole["mcts"].tokens
+    assert killed.tokens + third.tokens == whole["tot"].tokens
+    there = {name: [row for row in rows_at(url) if row["run"] == name] for name in whole}
+    here = {name: [row for row in read_rows(tmp_path / "whole") if row["run"] == name] for name in whole}
+    assert {name: plain(found) for name, found in there.items()} == {n: plain(found) for n, found in here.items()}
+    assert [len(found) for found in there.values()] == [6, 6]
+    for name in whole:
+        journals = [at for at in RemoteFolder(url).names() if at.startswith(f"runs/{name}/journal")]
+        assert len(journals) == 6
+
+
+def test_a_process_killed_as_it_takes_up_a_spool_leaves_it_to_the_next(
+    write_rows, tmp_path: Path, url: str, monkeypatch
+):
+    rows, spool = write_rows(6), tmp_path / "spool"
+    whole = run(rows, tmp_path / "whole", tmp_path)
+    first = _killed(monkeypatch, rows, url, spool, config={"concurrency": 2}, after=12)
+    real = mirror.Mirror._beat
+
+    def killed(self):
+        real(self)
+        self._lock.close()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mirror.Mirror, "_beat", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(rows, url, spool)
+    assert first.tokens and first.tokens + run(rows, url, spool).tokens == whole.tokens
+
+
 def test_places():
     assert is_remote("s3://a/b") and is_remote("simplecache::s3://a") and not is_remote("file:///a/b")
     assert local_path("file:///a/b") == Path("/a/b") and local_path("a/b") == Path("a/b")
