@@ -199,7 +199,8 @@ class Mirror:
 
     def _push(self, name: str, stat: tuple[int, int]) -> None:
         """A file's segments that differ from those there; whole ones of before are taken to be as they were, unless
-        this is the first upload of the process."""
+        this is the first upload of the process. What came behind the size in `stat` waits: it may stand on other files.
+        """
         known = self._digests.get(name, [])
         first = max(len(known) - 1, 0) if name in self._uploaded else 0
         first = 0 if stat[0] < first * SEGMENT else first
@@ -207,7 +208,7 @@ class Mirror:
         try:
             with (self.spool / name).open("rb") as file:
                 file.seek(first * SEGMENT)
-                while (data := file.read(SEGMENT)) or not digests:
+                while (data := file.read(min(SEGMENT, max(stat[0] - file.tell(), 0)))) or not digests:
                     digests.append(blake2b(data, digest_size=16).digest())
                     i = len(digests) - 1
                     if known[i : i + 1] != digests[-1:]:

@@ -234,6 +234,30 @@ def test_a_process_killed_as_it_takes_up_a_spool_leaves_it_to_the_next(
     assert first.tokens and first.tokens + run(rows, url, spool).tokens == whole.tokens
 
 
+def test_a_row_that_comes_while_files_are_uploaded_waits_for_its_journal(tmp_path: Path, url: str, monkeypatch):
+    copy = mirror.Mirror(RemoteFolder(url), tmp_path, ("results.jsonl", "runs/a/"), 1000.0, lambda error: None)
+    copy.begin()
+    journals = copy.spool / "runs/a/journal"
+    journals.mkdir(parents=True)
+    (journals / "1.journal").write_text("1")
+    (copy.spool / "results.jsonl").write_text("row 1\n")
+    real = RemoteFolder.write
+
+    def write(self, name, data):
+        if name.endswith("1.journal"):
+            (journals / "2.journal").write_text("2")
+            (copy.spool / "results.jsonl").write_text("row 1\nrow 2\n")
+        real(self, name, data)
+
+    monkeypatch.setattr(RemoteFolder, "write", write)
+    copy.push()
+    assert RemoteFolder(url).read("results.jsonl") == b"row 1\n"
+    copy.push()
+    assert RemoteFolder(url).read("results.jsonl") == b"row 1\nrow 2\n"
+    assert RemoteFolder(url).read("runs/a/journal/2.journal") == b"2"
+    copy.end()
+
+
 def test_places():
     assert is_remote("s3://a/b") and is_remote("simplecache::s3://a") and not is_remote("file:///a/b")
     assert local_path("file:///a/b") == Path("/a/b") and local_path("a/b") == Path("a/b")
