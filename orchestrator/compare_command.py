@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from orchestrator.arguments import NOTHING_RAN, SOME_FAILED, USAGE, config_values, pairs
+from orchestrator.arguments import NOTHING_RAN, SOME_FAILED, USAGE, config_values, pairs, strategy_of
 from orchestrator.comparison_file import ComparisonFile
 from orchestrator.comparison_table import table
 from orchestrator.config import Config, UsageError
@@ -20,7 +20,6 @@ from orchestrator.progress import Progress
 from orchestrator.report.comparison_plot import PLOTS
 from orchestrator.task_problems import task_config, task_problems
 from search.comparison import Comparison, Record
-from search.strategies import registry
 from search.types import Problem
 
 _ALL = "greedy,self_consistency,best_of_n,beam,tot,mcts"
@@ -94,10 +93,7 @@ def chosen_strategies(names: str, baseline: str, options: Sequence[str]) -> dict
             raise UsageError(f"--option takes strategy.key=value with one of {', '.join(chosen)}, got {key!r}")
         chosen[name][rest] = value
     for name, own in chosen.items():
-        try:
-            registry.create(name, **own)
-        except ValueError as error:
-            raise UsageError(str(error)) from None
+        strategy_of(name, own)
     return chosen
 
 
@@ -144,8 +140,8 @@ def compared(
         for name, options in strategies.items():
             left = [problem for problem in problems if (name, problem.id) not in file.done]
             fresh = {}
-            budget = {"tokens": tokens}
-            for found in orchestrator.solve_each(left, name, budget=budget, seed=seed, on_event=sink, **options):
+            budget, strategy = {"tokens": tokens}, strategy_of(name, options)
+            for found in orchestrator.solve_each(left, strategy, budget=budget, seed=seed, on_event=sink):
                 fresh[found.problem.id] = Record.of(name, found)
                 file.add(fresh[found.problem.id])
             for problem in problems:

@@ -170,13 +170,13 @@ class Orchestrator:
         seed: int = 0,
         cgee: str | None = None,
         job: JobOptions | None = None,
-        stop: Stop | None = None,
+        halt: Stop | None = None,
         on_event: EventSink | None = None,
         **options: Any,
     ) -> BatchSummary:
         """Solve every row of a file (or of files, by a pattern) into `out`, a folder or a URL; see docs/batch.md.
 
-        The same call again goes on where it was ended, even killed. The budget holds for each problem. stop: pauses the
+        The same call again goes on where it was ended, even killed. The budget holds for each problem. halt: pauses the
         job behind the waves under way, from any thread. UsageError before anything runs; OSError when the disk is full.
         """
         from orchestrator.batch.job import Job, JobOptions
@@ -184,7 +184,7 @@ class Orchestrator:
         from orchestrator.batch.stop import Stop
 
         checked = self._check([], strategy, budget, seed, cgee, options)
-        how, halt = job or JobOptions(), stop or Stop()
+        how, halt = job or JobOptions(), halt or Stop()
         with written(str(out), how.files(checked.strategy), how.upload_s, how.spool, halt) as folder:
             work = Job(self, str(source), folder, checked, cgee, how, halt, on_event)
             return self._loop.run(work.run(work.begin()))

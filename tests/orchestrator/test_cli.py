@@ -39,6 +39,8 @@ def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
         (["hi", "-o", "brnch=3"], ["no option 'brnch'", "choices", "max_depth"]),
         (["hi", "-o", "b=0"], ["option b", ">= 1", "got 0"]),
         (["hi", "-o", "b"], ["key=value", "'b'"]),
+        (["hi", "-o", "seed=3"], ["no option 'seed'"]),
+        (["hi", "-o", "name=3"], ["'name'"]),
         (["hi", "--set", "enginez=2"], ["'enginez'", "did you mean 'engines'"]),
         (["hi", "--set", "temperature=-1"], ["temperature=-1"]),
         (["hi", "--engines", "0"], ["engines=0", "at least 1"]),

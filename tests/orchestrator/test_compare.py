@@ -197,6 +197,7 @@ def test_case_27_estimate_in_words_splits_generation_and_verification(capsys):
     [
         (["hi", "--strategy", "totx"], ["'totx'", "did you mean 'tot'"]),
         (["hi", "-o", "b=0"], ["option b", ">= 1"]),
+        (["hi", "-o", "budget=3"], ["no option 'budget'"]),
         (["hi", "--tokens", "0"], ["budget tokens", "positive"]),
         ([" "], ["problem is empty"]),
     ],

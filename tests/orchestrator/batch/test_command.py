@@ -17,6 +17,7 @@ from orchestrator.batch.live import JobProgress
 from orchestrator.batch.view import clock, plain_line, table
 from orchestrator.cli import main
 from search.types import Event
+from tests.orchestrator.batch.jobs import run as job
 
 ROOT = Path(__file__).parents[3]
 SIMULATED = ("--model", "simulated", "--runtime", "inline")
@@ -53,6 +54,7 @@ def test_exit_codes(capsys, write_rows, tmp_path: Path):
     [
         (["gone.jsonl"], ["no such file", "'gone.jsonl'"]),
         (["ROWS", "--strategy", "totx"], ["'totx'", "did you mean 'tot'"]),
+        (["ROWS", "-o", "on_event=3"], ["no option 'on_event'"]),
         (["ROWS", "--shard", "2/2"], ["--shard", "'2/2'"]),
         (["ROWS", "--limit", "0"], ["limit", "at least 1"]),
         (["ROWS", "--retries", "-1"], ["retries", "at least 0"]),
@@ -85,6 +87,15 @@ def test_options_reach_the_run(capsys, write_rows, tmp_path: Path):
     assert {(row["stop_reason"], row["seed"], row["strategy"]) for row in found} == {("nodes", 5, "mcts")}
     settings = json.loads((out / "runs/mcts.1-of-2/run.json").read_text())["settings"]
     assert (settings["max_step_tokens"], settings["strategy.simulations"], settings["budget.nodes"]) == (9, 9, 4)
+
+
+def test_a_strategys_option_may_be_called_as_an_argument_of_the_job(capsys, write_rows, tmp_path: Path):
+    arguments = ("--strategy", "self_consistency", "-o", "stop=window", *SIMULATED, "-q")
+    assert call(capsys, "run", write_rows(2), "--out", tmp_path / "out", *arguments)[0] == 0
+    settings = json.loads((tmp_path / "out/runs/self_consistency/run.json").read_text())["settings"]
+    assert settings["strategy.stop"] == "window"
+    summary = job(write_rows(2), tmp_path / "python", "self_consistency", stop="none")
+    assert (summary.rows, summary.stop) == (2, None)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -118,7 +118,7 @@ def test_case_69_finished_rows_are_skipped_and_half_grown_trees_go_on(write_rows
         if waves[0] == 9:
             stop.set("test")
 
-    first = run(rows, out, "mcts", config={"concurrency": 3}, stop=stop, on_event=pause)
+    first = run(rows, out, "mcts", config={"concurrency": 3}, halt=stop, on_event=pause)
     assert first.stop == "test" and first.rows < 12
     total += first.tokens
     resumed: list[Event] = []
@@ -230,7 +230,7 @@ def test_an_input_of_100_000_rows_gives_its_first_result_at_once_and_is_read_as_
             if len(rows_read) == 30:
                 stop.set("test")
 
-    summary = run(file, tmp_path / "out", "greedy", stop=stop, on_event=watch)
+    summary = run(file, tmp_path / "out", "greedy", halt=stop, on_event=watch)
     assert rows_read[0] < 30
     assert 30 <= summary.rows <= 40 and read[0] < 60
 

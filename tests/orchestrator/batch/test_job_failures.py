@@ -145,7 +145,7 @@ def test_a_damaged_journal_keeps_what_is_whole_and_the_row_says_so(write_rows, r
         if waves[0] == 2:
             stop.set("test")
 
-    run(rows, out, "mcts", stop=stop, on_event=pause)
+    run(rows, out, "mcts", halt=stop, on_event=pause)
     path = journal_path(out / "runs/mcts/journal", "p0")
     data = bytearray(path.read_bytes())
     data[-20] ^= 4

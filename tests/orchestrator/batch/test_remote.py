@@ -35,7 +35,7 @@ def url():
 def run(rows, out, spool: Path, strategy="mcts", config=None, stop=None, on_event=None, **job):
     options = JobOptions(spool=spool, upload_s=job.pop("upload_s", FAST), **job)
     with Orchestrator(**{**INLINE, **(config or {})}) as orchestrator:
-        return orchestrator.run_batch(rows, str(out), strategy, job=options, stop=stop, on_event=on_event)
+        return orchestrator.run_batch(rows, str(out), strategy, job=options, halt=stop, on_event=on_event)
 
 
 def rows_at(url: str) -> list[dict]:
