@@ -176,17 +176,16 @@ class Job:
         self.stop.set("storage")
 
     async def _next(self, rows: Iterator[Row]) -> Row | None:
-        """The next row that has no result."""
-        while not self.stopped():
-            row = _read(rows)
-            if row is None:
-                break
+        """The next row that has no result; a job without one has not paused, whatever it has used."""
+        while (row := _read(rows)) is not None:
             checked = self._different(row)
             if checked.key not in self.results:
-                return checked
+                return None if self.stopped() else checked
             self.tally.counts["skipped"] += 1
             if self.tally.counts["skipped"] % 1000 == 0:
                 await asyncio.sleep(0)
+                if self.stop.reason is not None:
+                    break
         return None
 
     def _different(self, row: Row) -> Row:

@@ -216,6 +216,16 @@ def test_job_budgets_pause_and_the_same_call_goes_on(write_rows, read_rows, tmp_
     assert plain(read_rows(out)) == plain(read_rows(tmp_path / "whole"))
 
 
+def test_a_job_that_has_finished_has_not_paused_whatever_it_has_used(write_rows, tmp_path: Path):
+    rows, out = write_rows(3), tmp_path / "out"
+    used = run(rows, out, "greedy").all_tokens
+    assert run(rows, out, "greedy", job=JobOptions(max_tokens=used)).stop is None
+    summaries = [run(rows, tmp_path / "b", "greedy", job=JobOptions(max_tokens=used)) for _ in range(2)]
+    assert (summaries[-1].stop, summaries[-1].rows) == (None, 3)
+    more = run(write_rows(4), out, "greedy", job=JobOptions(max_tokens=used))
+    assert (more.stop, more.rows, more.tokens) == ("tokens", 3, 0)
+
+
 def test_an_input_of_100_000_rows_gives_its_first_result_at_once_and_is_read_as_needed(tmp_path: Path, monkeypatch):
     file, stop, read, rows_read = tmp_path / "large.jsonl", Stop(), [0], []
     with file.open("w") as out:
