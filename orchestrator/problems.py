@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from orchestrator.config import UsageError
 from search.types import Problem
@@ -33,6 +34,18 @@ def read_problems(argument: str, kind: str = "auto") -> list[Problem]:
     return [_problem(text, "", kind, None, f"file {argument!r}")]
 
 
+def parsed(text: str) -> Any:
+    """A row's JSON; ValueError says in a few words why it is none, or none that can be read."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(error.msg) from None
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    except ValueError:  # of `int`
+        raise ValueError("a number has too many digits") from None
+
+
 def _path(argument: str) -> Path | None:
     """The file that is meant, or None for a text; something that looks like a file but is none is refused."""
     path = Path(argument)
@@ -51,9 +64,9 @@ def _path(argument: str) -> Path | None:
 
 def _row(line: str, where: str, kind: str) -> Problem:
     try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise UsageError(f"{where} is not JSON: {error.msg}") from None
+        row = parsed(line)
+    except ValueError as error:
+        raise UsageError(f"{where} is not JSON: {error}") from None
     text = row.get("question", row.get("problem")) if isinstance(row, dict) else None
     if not isinstance(text, str):
         raise UsageError(f"{where} needs a text under 'question' (or 'problem')")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from orchestrator.config import UsageError
+from orchestrator.problems import parsed
 from search import tasks
 from search.tasks import Task
 from search.tasks.reasoning_gym import ReasoningGym
@@ -86,9 +86,9 @@ def _lines(text: str) -> list[tuple[int, str]]:
 
 def _parsed(line: str, where: str) -> Mapping[str, Any]:
     try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise UsageError(f"{where} is not JSON: {error.msg}") from None
+        row = parsed(line)
+    except ValueError as error:
+        raise UsageError(f"{where} is not JSON: {error}") from None
     if not isinstance(row, dict):
         raise UsageError(f"{where} must be a JSON object, got a {type(row).__name__}")
     return row

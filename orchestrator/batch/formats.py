@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import importlib.util
 import io
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.batch.places import InputFile
 from orchestrator.config import UsageError
+from orchestrator.problems import parsed
 
 MAX_ROW_BYTES = 16 << 20
 """Most bytes of one row of text."""
@@ -52,11 +52,11 @@ def _jsonl(source: InputFile) -> Iterator[Cells]:
 
 def _json_row(number: int, line: bytes) -> Cells:
     try:
-        row = json.loads(line.decode("utf-8"))
+        row = parsed(line.decode("utf-8"))
     except UnicodeDecodeError as error:
         return Cells(number, error=f"the row is not UTF-8 text (byte {error.start})")
-    except (json.JSONDecodeError, RecursionError) as error:
-        return Cells(number, error=f"the row is not JSON: {getattr(error, 'msg', 'nested too deeply')}")
+    except ValueError as error:
+        return Cells(number, error=f"the row is not JSON: {error}")
     if not isinstance(row, dict):
         return Cells(number, error=f"the row is no JSON object but a {type(row).__name__}")
     return Cells(number, row)

@@ -129,6 +129,7 @@ def test_a_file_with_other_settings_is_refused_by_name(capsys, data, tmp_path):
         (["--data", "DATA", "--task", "gsm8k", "-t", "colour=red"], ["task 'gsm8k'", "colour"]),
         (["--data", "DATA", "--task", "reasoning_gym"], ["leave out --data"]),
         (["--data", "OPEN"], ["needs problems with an 'answer'"]),
+        (["--data", "LONG"], ["long.jsonl:1 is not JSON", "too many digits"]),
         (["--data", "TWICE"], ["a different id for every problem", "'1'"]),
         (["--data", "DATA", "--tokens", "0"], ["budget tokens", "positive"]),
         (["--data", "DATA", "--verifier", "oracle"], ["'oracle'", "self_evaluation"]),
@@ -139,7 +140,9 @@ def test_bad_input_is_one_clear_line_and_exit_2(capsys, data, tmp_path, argument
     unanswered.write_text('{"question": "Why?"}\n', encoding="utf-8")
     twice = tmp_path / "twice.jsonl"
     twice.write_text('{"id": "1", "question": "6 * 7?", "answer": "42"}\n' * 2, encoding="utf-8")
-    files = {"DATA": data, "OPEN": unanswered, "TWICE": twice}
+    long = tmp_path / "long.jsonl"
+    long.write_text('{"question": "a", "answer": 1' + "0" * 5000 + "}\n", encoding="utf-8")
+    files = {"DATA": data, "OPEN": unanswered, "TWICE": twice, "LONG": long}
     given = [str(files.get(word, word)) for word in arguments]
     code, out, err = run(capsys, "compare", *given, *SIMULATED)
     assert (code, out) == (2, "")

@@ -97,6 +97,7 @@ def test_a_wrong_input_is_a_usage_error(tmp_path: Path, name, data, columns, wor
         (b"[1]", "no JSON object"),
         (b"{", "not JSON"),
         (b"[" * 100_000, "nested too deeply"),
+        (b'{"question": "x", "answer": 1' + b"0" * 5000 + b"}", "too many digits"),
         (b'{"question": 5}', "no text under 'question'"),
         (b'{"text": "x"}', "no text under 'question'"),
         (b'{"question": "  "}', "empty"),
