@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import importlib.util
 import io
@@ -80,13 +81,24 @@ def _csv(source: InputFile) -> Iterator[Cells]:
                 yield Cells(number, values, table=True)
 
 
-def _parquet(source: InputFile) -> Iterator[Cells]:
+@contextlib.contextmanager
+def _arrow_file(source: InputFile) -> Iterator[Any]:
+    """A `ParquetFile`; OSError for whatever Arrow finds wrong with it while it is open."""
     if importlib.util.find_spec("pyarrow") is None:
         raise UsageError(f"file {str(source)!r} needs the package pyarrow: pip install pyarrow, or give JSONL or CSV")
+    from pyarrow import ArrowException
     from pyarrow.parquet import ParquetFile
 
+    try:
+        with source.open() as opened, ParquetFile(opened) as file:
+            yield file
+    except ArrowException as error:
+        raise OSError(None, str(error)) from None
+
+
+def _parquet(source: InputFile) -> Iterator[Cells]:
     number = 0
-    with source.open() as opened, ParquetFile(opened) as file:
+    with _arrow_file(source) as file:
         for batch in file.iter_batches(batch_size=256):
             for row in batch.to_pylist():
                 number += 1
@@ -103,9 +115,7 @@ def _lines(source: InputFile) -> int:
 
 
 def _parquet_rows(source: InputFile) -> int:
-    from pyarrow.parquet import ParquetFile
-
-    with source.open() as opened, ParquetFile(opened) as file:
+    with _arrow_file(source) as file:
         return int(file.metadata.num_rows)
 
 

@@ -81,7 +81,7 @@ class BatchInput:
         try:
             first = next(opened._cells(), None)
         except OSError as error:
-            raise UsageError(f"input {argument!r} cannot be read: {error.strerror or error}") from None
+            raise UsageError(f"input cannot be read: {error.strerror}") from None
         if first is None:
             raise UsageError(f"input {argument!r} has no rows")
         opened._require_columns(first[1])
@@ -104,9 +104,13 @@ class BatchInput:
         return len(range(shard.index, total, shard.count))
 
     def _cells(self) -> Iterator[tuple[InputFile, Cells]]:
+        """OSError names the file that cannot be read, or not to its end."""
         for path in self.paths:
-            for cells in FORMATS[path.suffix].read(path):
-                yield path, cells
+            try:
+                for cells in FORMATS[path.suffix].read(path):
+                    yield path, cells
+            except OSError as error:
+                raise OSError(error.errno, f"{str(path)!r}: {error.strerror or error}") from None
 
     def _require_columns(self, first: Cells) -> None:
         """A column the user named must be in the first row; one row of a table stands for all."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -242,7 +241,7 @@ class Job:
 
     async def _count(self) -> None:
         """How many rows there are is nice to know; an input that cannot be read to its end is told by who reads it."""
-        with contextlib.suppress(OSError, EOFError, zlib.error):
+        with contextlib.suppress(OSError):
             self.tally.total = await asyncio.to_thread(self.input.count, self.options.limit, self.options.shard)
 
     async def _progress(self) -> None:
@@ -283,5 +282,5 @@ class Job:
 def _read(rows: Iterator[Row]) -> Row | None:
     try:
         return next(rows, None)
-    except (OSError, EOFError, zlib.error) as error:
-        raise StorageError(getattr(error, "errno", None), f"the input cannot be read to its end: {error}") from None
+    except OSError as error:
+        raise StorageError(error.errno, f"the input cannot be read to its end: {error.strerror}") from None

@@ -14,6 +14,7 @@ pytest.importorskip("pydantic")
 from orchestrator.batch import formats
 from orchestrator.batch.formats import MAX_ROW_BYTES
 from orchestrator.batch.inputs import BatchInput, Columns, Shard
+from orchestrator.batch.places import InputFile
 from orchestrator.config import UsageError
 
 LINES = '{"id": "a", "question": "One?", "answer": 1}\n\n{"question": "Two?"}\n'
@@ -67,6 +68,24 @@ def test_parquet(tmp_path: Path):
     assert source.count() == 2
 
 
+@pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="pyarrow is not installed")
+def test_a_parquet_file_that_is_damaged(tmp_path: Path):
+    import pyarrow
+    from pyarrow.parquet import write_table
+
+    whole, cut, page = (tmp_path / f"{name}.parquet" for name in ("whole", "cut", "page"))
+    write_table(pyarrow.table({"question": [f"{i}?" for i in range(1000)]}), whole)
+    data = whole.read_bytes()
+    cut.write_bytes(data[:-9])
+    with pytest.raises(UsageError, match=r"cannot be read: '.*cut\.parquet': .*Parquet"):
+        BatchInput.open(str(cut))
+    with pytest.raises(OSError, match="Parquet"):
+        BatchInput((InputFile(str(cut)),)).count()
+    page.write_bytes(data[:4] + bytes(64) + data[68:])
+    with pytest.raises(UsageError, match=r"cannot be read: '.*page\.parquet'"):
+        BatchInput.open(str(page))
+
+
 @pytest.mark.parametrize(
     ("name", "data", "columns", "words"),
     [
@@ -77,7 +96,19 @@ def test_parquet(tmp_path: Path):
         ("a.csv", b"text,gold\n1,2\n", {}, "column 'question' is not in the input, which has: text, gold"),
         ("a.jsonl", b'{"question": "x"}\n', {"question": "prompt"}, "column 'prompt' is not in"),
         ("a.jsonl", b'{"question": "x"}\n', {"answer": "gold"}, "column 'gold' is not in"),
-        ("a.jsonl.gz", b"no gzip", {}, "cannot be read"),
+        ("a.jsonl.gz", b"no gzip", {}, r"cannot be read: '.*a\.jsonl\.gz': Not a gzipped file"),
+        (
+            "a.jsonl.gz",
+            gzip.compress(b'{"question": "x"}\n', mtime=0)[:12],
+            {},
+            r"cannot be read: '.*a\.jsonl\.gz': Compressed",
+        ),
+        (
+            "a.jsonl.gz",
+            gzip.compress(b"x", mtime=0)[:10] + b"\xff" * 9,
+            {},
+            r"cannot be read: '.*a\.jsonl\.gz': Error -3",
+        ),
     ],
 )
 def test_a_wrong_input_is_a_usage_error(tmp_path: Path, name, data, columns, words):
