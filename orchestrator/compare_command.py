@@ -12,7 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from orchestrator.arguments import NOTHING_RAN, SOME_FAILED, USAGE, config_values, pairs, strategy_of
+from orchestrator.arguments import NOTHING_RAN, PAUSED, SOME_FAILED, USAGE, config_values, pairs, strategy_of
+from orchestrator.batch.journal import StorageError
 from orchestrator.comparison_file import ComparisonFile
 from orchestrator.comparison_table import table
 from orchestrator.config import Config, UsageError
@@ -80,6 +81,9 @@ def compare(
     except UsageError as error:
         print(f"error: {error}", file=sys.stderr)
         code = USAGE
+    except StorageError as error:
+        print(f"error: {error.strerror}; what is written counts, the same command goes on", file=sys.stderr)
+        code = PAUSED
     raise typer.Exit(code)
 
 
@@ -138,12 +142,10 @@ def compared(
     # Ray prints messages of its own on standard output, which belongs to the result.
     with file, contextlib.redirect_stdout(sys.stderr), Orchestrator(**values) as orchestrator, shown:
         for name, options in strategies.items():
-            left = [problem for problem in problems if (name, problem.id) not in file.done]
-            fresh = {}
+            left = [problem for problem in problems if not file.has(name, problem)]
             budget, strategy = {"tokens": tokens}, strategy_of(name, options)
             for found in orchestrator.solve_each(left, strategy, budget=budget, seed=seed, on_event=sink):
-                fresh[found.problem.id] = Record.of(name, found)
-                file.add(fresh[found.problem.id])
+                file.add(Record.of(name, found), found.problem)
             for problem in problems:
-                comparison.add(fresh.get(problem.id) or file.done[name, problem.id])
+                comparison.add(file.record(name, problem))
     return comparison

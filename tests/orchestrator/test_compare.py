@@ -1,6 +1,7 @@
 """The `compare` and `estimate` commands, and the verifiers that can be named."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -103,6 +104,40 @@ def test_a_run_that_was_stopped_goes_on_from_its_file(capsys, data, tmp_path, mo
 
     assert timeless(again) == timeless(whole)
     assert len(out_file.read_text().splitlines()) == 1 + 24
+
+
+def test_an_answer_that_was_corrected_is_graded_anew(capsys, data, tmp_path):
+    out_file = tmp_path / "run.jsonl"
+    arguments = ("--data", str(data), "--strategies", "greedy", "--json", "--out", str(out_file), *SIMULATED)
+
+    def accuracy() -> float:
+        return json.loads(run(capsys, "compare", *arguments)[1])["strategies"][0]["accuracy"]
+
+    assert accuracy() > 0
+    rows = [json.loads(line) for line in data.read_text().splitlines()]
+    data.write_text("".join(json.dumps({**row, "answer": "none of these"}) + "\n" for row in rows))
+    assert accuracy() == 0
+    assert len(out_file.read_text().splitlines()) == 1 + 2 * 12
+
+
+def test_a_full_disk_keeps_what_was_written_and_the_same_command_goes_on(capsys, data, tmp_path):
+    out_file = tmp_path / "run.jsonl"
+    arguments = ["compare", "--data", str(data), "--strategies", "greedy", "--out", str(out_file), *SIMULATED]
+    limited = (
+        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2);"
+        "from orchestrator.cli import main; main(sys.argv[2:])"
+    )
+    lines = [0]
+    for size in (3000, 1000):  # room for some records, then for fewer bytes than there are
+        command = [sys.executable, "-c", limited, str(size), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+        assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1 and "File too large" in done.stderr
+        assert done.returncode == (75 if size == 3000 else 2)
+        lines.append(out_file.read_text().count("\n"))
+    assert 1 < lines[1] == lines[2] < 1 + 12
+    assert run(capsys, *arguments)[0] == 0
+    assert len(out_file.read_text().splitlines()) == 1 + 12
 
 
 def test_a_file_with_other_settings_is_refused_by_name(capsys, data, tmp_path):
