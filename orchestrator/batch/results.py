@@ -36,6 +36,7 @@ class ResultsFile:
         self.tokens = 0
         self.skips = SkipReport()
         self._finished: set[bytes] = set()
+        self._broke: StorageError | None = None
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
             self._hold()
@@ -49,14 +50,18 @@ class ResultsFile:
         return bytes.fromhex(key) in self._finished
 
     def append(self, key: str, row: Mapping[str, Any]) -> None:
-        """Readable by others when this returns. StorageError if it cannot be written."""
+        """Readable by others when this returns. StorageError if it cannot be written, and from then on: behind a part
+        of a row there must be no other one; the next process cuts it off."""
+        if self._broke is not None:
+            raise self._broke
         line = json.dumps({**row, "run": self.name, "key": key}, ensure_ascii=False, allow_nan=False) + "\n"
         data = memoryview(line.encode("utf-8", "replace"))
         try:
             while data:
                 data = data[os.write(self._fd, data) :]
         except OSError as error:
-            raise StorageError(error.errno, f"cannot write {str(self.path)!r}: {error.strerror}") from None
+            self._broke = StorageError(error.errno, f"cannot write {str(self.path)!r}: {error.strerror}")
+            raise self._broke from None
         self._note(key, row)
 
     def close(self) -> None:

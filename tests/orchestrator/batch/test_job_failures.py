@@ -3,6 +3,7 @@
 import errno
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from orchestrator.batch.frames import append_frames
 from orchestrator.batch.job import JobOptions
 from orchestrator.batch.journal import StorageError, journal_path
 from orchestrator.batch.records import pack
+from orchestrator.batch.results import ResultsFile
 from orchestrator.batch.stop import Stop
 from search.strategies.base import TreeStrategy
 from search.types import Event
@@ -122,6 +124,30 @@ def test_a_full_disk_is_a_clean_error_and_the_job_goes_on_later(write_rows, read
     run(rows, out, "mcts")
     run(rows, tmp_path / "whole", "mcts")
     assert plain(read_rows(out)) == plain(read_rows(tmp_path / "whole"))
+
+
+def test_no_row_is_put_behind_a_part_of_one(tmp_path: Path, monkeypatch):
+    """A disk that was full for a moment: half a row is written, then nothing, then there is room again."""
+    file, calls, real = tmp_path / "results.jsonl", [0], os.write
+
+    def write(fd, data):
+        calls[0] += 1
+        if calls[0] == 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(fd, data[:10] if calls[0] == 2 else data)
+
+    results = ResultsFile(file, "a")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", write)
+        results.append("00", {"id": "p0"})
+        for key in ("01", "02"):
+            with pytest.raises(StorageError, match="No space left"):
+                results.append(key, {"id": "p1"})
+    results.close()
+    again = ResultsFile(file, "a")
+    again.append("01", {"id": "p1"})
+    again.close()
+    assert [json.loads(line)["id"] for line in file.read_text().splitlines()] == ["p0", "p1"]
 
 
 def test_an_unwritable_folder_is_a_usage_error_before_engines_start(write_rows, tmp_path: Path, monkeypatch):
