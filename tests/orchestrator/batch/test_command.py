@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("typer")
 
+from orchestrator.batch.events import EventLog, last_event
 from orchestrator.batch.live import JobProgress
 from orchestrator.batch.view import clock, plain_line, table
 from orchestrator.cli import main
@@ -132,6 +133,23 @@ def test_case_26_status_from_another_shell(capsys, write_rows, tmp_path: Path):
     events.write_text("\n".join(kept) + '\n{"torn')
     code, text, _ = call(capsys, "status", out, "--name", "tot")
     assert code == 0 and ("; running" in text or "killed?" in text)
+
+
+def test_the_last_progress_is_found_however_far_from_the_end_it_is(tmp_path: Path, monkeypatch):
+    file = tmp_path / "events.jsonl"
+    log = EventLog(file, clock=lambda: 5.0)
+    log.write("progress", None, {"done": 1})
+    log.write("progress", None, {"done": 2})
+    for i in range(4000):
+        log.write("node", "p0", {"node": f"r.{i}", "note": "x" * 100})
+    log.close()
+    found = last_event(file, frozenset({"begin", "progress"}))
+    assert found is not None and found["done"] == 2
+    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:4]) + b'{"v": 1, "kind": "progress"')
+    for size in range(1, 300):
+        monkeypatch.setattr("orchestrator.batch.events._PIECE", size)
+        assert last_event(file, frozenset({"progress"})) == found
+        assert last_event(file, frozenset({"end"})) is None
 
 
 def test_the_plain_line_and_the_table_say_what_matters():
