@@ -193,7 +193,7 @@ class Job:
             return row
         digest = row.id.encode("utf-8", "replace")
         if digest in self._ids:
-            return Row(row.where, row.id, None, f"id {row.id!r} was given before; ids must differ")
+            return replace(row, problem=None, error=f"id {row.id!r} was given before; ids must differ")
         self._ids.add(digest)
         return row
 

@@ -49,6 +49,21 @@ def test_a_glob_reads_all_files_in_order_and_ids_do_not_collide(tmp_path: Path):
     assert rows == [("a.jsonl:1", ("a?", None), None), ("b.jsonl:1", ("b?", None), None)]
 
 
+def test_files_of_one_name_are_told_apart_by_their_folders_however_the_input_is_named(tmp_path: Path, monkeypatch):
+    for name in ("train", "x/train", "y/train", "y/test"):
+        (tmp_path / f"{name}.jsonl").parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.jsonl").write_text('{"question": "One?"}\njunk\n')
+    monkeypatch.chdir(tmp_path / "x")
+    patterns = (str(tmp_path / "**/*.jsonl"), "../**/*.jsonl", "./../**/*.jsonl", f"file://{tmp_path}/**/*.jsonl")
+    named = [[(row.id, row.key) for row in BatchInput.open(pattern).rows()] for pattern in patterns]
+    assert all(sorted(rows) == sorted(named[0]) for rows in named)
+    files = ("test.jsonl", f"{tmp_path.name}/train.jsonl", "x/train.jsonl", "y/train.jsonl")
+    assert sorted(name for name, _ in named[0]) == sorted(f"{file}:{n}" for file in files for n in (1, 2))
+    assert len({key for _, key in named[0]}) == 8
+    alone = [[row.key for row in BatchInput.open(name).rows()] for name in ("train.jsonl", "../x/train.jsonl")]
+    assert alone[0] == alone[1]
+
+
 @pytest.mark.skipif(importlib.util.find_spec("pyarrow") is not None, reason="pyarrow is installed")
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path):
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
