@@ -62,8 +62,9 @@ def _rows(content: JournalContent, start_s: float) -> Iterator[dict[str, Any]]:
 
 
 def _length(outcome: Outcome) -> int:
-    """Tokens of the path that the outcome grew from: each of its rows reused or prefilled all but the last."""
-    rows = max(len(outcome.samples), 1)
+    """Tokens of the path that the outcome grew from: each of its rows, of which equal ones are one sample, reused or
+    prefilled all but the last."""
+    rows = max(sum(sample.multiplicity for sample in outcome.samples), 1)
     return (outcome.cost.prefilled + sum(outcome.cost.reused.values())) // rows + 1
 
 

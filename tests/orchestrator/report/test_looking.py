@@ -12,13 +12,18 @@ import pytest
 
 pytest.importorskip("typer")
 
+from engine.scripted import ScriptedEngine
+from orchestrator import Orchestrator
 from orchestrator.batch.folder import runs_of
 from orchestrator.batch.job import JobOptions
 from orchestrator.cli import main
 from orchestrator.report.collect import facts_of, trees_of
+from orchestrator.report.export import export
 from orchestrator.report.harmless import escaped, script_json, visible
 from orchestrator.report.layout import places, preorder
 from orchestrator.report.plots import bars, histogram, running_share, timeline
+from search.prompts import ChatPrompt
+from search.types import Problem
 from tests.orchestrator.report.hostile import HOSTILE
 
 
@@ -103,6 +108,18 @@ def test_json_trajectories_and_trace(capsys, simulated):
     events = json.loads(call(capsys, "export", out, "--format", "trace")[1])["traceEvents"]
     assert sorted(e["name"] for e in events if e["ph"] == "X" and e["pid"] == 2) == ["p0", "p1"]
     assert {e["args"]["name"] for e in events if e["ph"] == "M"} >= {"engines", "problems", "engine-0", "engine-1"}
+
+
+@pytest.mark.parametrize("texts", [["one.\n\n", "two.\n\n", "three.\n\n"], ["one.\n\n"]], ids=["different", "equal"])
+def test_requests_have_the_length_of_their_prompt(tmp_path: Path, texts: list[str]):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"id": "p", "question": "What is 1 + 2?"}\n')
+    with Orchestrator(engine=lambda: ScriptedEngine(texts), runtime="inline", engines=1) as orchestrator:
+        orchestrator.run_batch(rows, tmp_path / "out", "tot", k=3, max_depth=2)
+        codec = orchestrator.spec.codec()
+    prompt = len(codec.encode(codec.render(ChatPrompt().messages(Problem("What is 1 + 2?")))))
+    found = [json.loads(str(line)) for line in export(runs_of(tmp_path / "out")[0], "requests")]
+    assert {row["input_length"] for row in found if row["parent"] is None} == {prompt}
 
 
 @pytest.mark.parametrize("text", ["step", HOSTILE])
