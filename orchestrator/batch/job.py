@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -257,13 +257,16 @@ class Job:
             self._say("busy", engine=busy.engine, begins_s=round(busy.begins_s, 3), ends_s=round(busy.ends_s, 3))
         progress = self.tally.snapshot()
         self.orchestrator.meter.job(self.name, progress)
-        self._say("progress", **progress, idle=dict(self.activity.idle_share()))
+        self._say("progress", **progress, idle=dict(self._idle()))
+
+    def _idle(self) -> Mapping[str, float]:
+        return self.activity.idle_share(self.orchestrator.pool.engines)
 
     def _placed(self, problem_id: str, decisions: Sequence[Placed]) -> None:
         self._say("placement", problem_id, decisions=[plain(decision) for decision in decisions])
 
     def _close(self) -> BatchSummary:
-        idle = self.activity.idle_share()
+        idle = self._idle()
         if self.stop.reason is None:
             self.tally.total = sum(self.tally.counts[name] for name in ("done", "failed", "skipped"))
         summary = BatchSummary.of(self.results, self.tally, idle, self.stop.reason)

@@ -294,6 +294,14 @@ def test_engines_stay_busy_on_a_batch_of_mixed_lengths(write_rows, tmp_path: Pat
     assert 0.0 < sum(summary.idle.values()) / 4 < 0.10
 
 
+def test_an_engine_that_was_never_called_was_idle(write_rows, tmp_path: Path):
+    summary = run(write_rows(1), tmp_path / "out", "greedy", config={"engines": 3})
+    assert sorted(summary.idle) == ["engine-0", "engine-1", "engine-2"]
+    assert sorted(summary.idle.values())[1:] == [1.0, 1.0]
+    progress = list(read_events(tmp_path / "out/runs/greedy/events.jsonl", frozenset({"progress"})))[-1]
+    assert sorted(progress["idle"].values())[1:] == [1.0, 1.0]
+
+
 def test_a_job_with_truth_reports_how_well_its_verifier_judged(write_rows, read_rows, tmp_path: Path):
     rows = write_rows([{"question": f"{i}?", "answer": "42"} for i in range(6)])
     summary = run(rows, tmp_path / "out", "tot", k=4, b=2, max_depth=2)
