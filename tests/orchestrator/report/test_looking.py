@@ -90,6 +90,23 @@ def test_diff_names_what_flipped(capsys, tmp_path: Path, simulated):
     assert "(+100.0%)" in text
 
 
+def test_an_id_that_was_given_twice_is_one_problem(capsys, tmp_path: Path):
+    row = {"id": "a", "question": "What is 1 + 1?", "answer": "2"}
+    with Orchestrator(model="simulated", runtime="inline", concurrency=1) as orchestrator:
+        for name, given in (("one", [row]), ("two", [row, {**row, "question": "What is 5 + 1?"}])):
+            (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in given))
+            orchestrator.run_batch(tmp_path / "rows.jsonl", tmp_path / name, "greedy")
+    text = call(capsys, "diff", tmp_path / "one", tmp_path / "two")[1]
+    assert text.splitlines()[:4] == [
+        "1 problems in both",
+        "right before, not now: 0",
+        "right now, not before: 0",
+        "another answer: 0",
+    ]
+    page = Path(call(capsys, "report", tmp_path / "two")[1].strip()).read_text()
+    assert page.count('class="tree-data"') == 1 and "given before" in page
+
+
 def test_json_trajectories_and_trace(capsys, simulated):
     out = simulated(2)
     code, text, _ = call(capsys, "export", out, "--format", "json")
