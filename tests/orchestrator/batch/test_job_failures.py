@@ -3,7 +3,9 @@
 import errno
 import gzip
 import json
+import math
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from orchestrator.batch.records import pack
 from orchestrator.batch.results import ResultsFile
 from orchestrator.batch.stop import Stop
 from search.strategies.base import TreeStrategy
+from search.strategies.greedy import Greedy
 from search.types import Event
 from tests.orchestrator.batch.jobs import plain, run
 
@@ -76,6 +79,20 @@ def test_a_strategy_that_raises_costs_its_rows_only(write_rows, read_rows, tmp_p
     run(write_rows(3), tmp_path / "out", Raises())
     found = {row["id"]: row.get("error") for row in read_rows(tmp_path / "out")}
     assert found == {"p0": None, "p1": "KeyError: 'broken'", "p2": None}
+
+
+def test_a_result_that_no_row_can_hold_costs_its_row_only(write_rows, read_rows, tmp_path: Path):
+    class NoNumber(Greedy):
+        def answer(self, tree):
+            found = super().answer(tree)
+            return replace(found, votes={"a": math.nan}) if tree.problem.id == "p1" else found
+
+    rows, out = write_rows(3), tmp_path / "out"
+    for retry in (False, True):  # a journal that ends with it does not stop the next process, either
+        summary = run(rows, out, NoNumber(), job=JobOptions(retry_errors=retry))
+        assert (summary.rows, summary.failed) == (3, 1)
+        broken = {row["id"]: row.get("error") for row in read_rows(out)}
+        assert "not JSON compliant" in broken["p1"] and broken["p0"] is broken["p2"] is None
 
 
 def test_an_id_given_twice_is_an_error_row(write_rows, read_rows, tmp_path: Path):
