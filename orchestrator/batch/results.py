@@ -37,14 +37,13 @@ class ResultsFile:
         self.skips = SkipReport()
         self._finished: set[bytes] = set()
         self._broke: StorageError | None = None
-        try:
+        self._fd = -1
+        with self._let_go_on_error():
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
             self._hold()
             if drop_errors:
                 self._rewrite()
             self._load()
-        except OSError as error:
-            raise UsageError(f"cannot write {str(path)!r}: {error.strerror}") from None
 
     def __contains__(self, key: str) -> bool:
         return bytes.fromhex(key) in self._finished
@@ -65,7 +64,21 @@ class ResultsFile:
         self._note(key, row)
 
     def close(self) -> None:
-        os.close(self._fd)
+        """Let the file go; may be called twice."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    @contextlib.contextmanager
+    def _let_go_on_error(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.close()
+            raise UsageError(f"cannot write {str(self.path)!r}: {error.strerror}") from None
+        except BaseException:
+            self.close()
+            raise
 
     def _hold(self) -> None:
         try:
@@ -116,7 +129,7 @@ class ResultsFile:
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, self.path)
-        os.close(self._fd)
+        self.close()
         self._fd = os.open(self.path, os.O_RDWR | os.O_APPEND)
         self._hold()
 

@@ -167,6 +167,18 @@ def test_no_row_is_put_behind_a_part_of_one(tmp_path: Path, monkeypatch):
     assert [json.loads(line)["id"] for line in file.read_text().splitlines()] == ["p0", "p1"]
 
 
+def test_a_file_that_is_refused_is_let_go(tmp_path: Path):
+    file = tmp_path / "results.jsonl"
+    file.write_text("junk\n")
+    kept = []  # refusals with their tracebacks, as a user's session has them
+    for _ in range(2):
+        with pytest.raises(UsageError, match="is no result row") as refused:
+            ResultsFile(file, "a")
+        kept.append(refused)
+    file.write_text("")
+    ResultsFile(file, "a").close()
+
+
 def test_an_unwritable_folder_is_a_usage_error_before_engines_start(write_rows, tmp_path: Path, monkeypatch):
     monkeypatch.setattr("orchestrator.orchestrator.start_pool", lambda *a, **k: pytest.fail("engines were started"))
     (tmp_path / "file").write_text("")
