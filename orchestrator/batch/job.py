@@ -110,8 +110,17 @@ class Job:
         self.folder = out / "runs" / self.name
         settings = settings_of(orchestrator, checked.strategy, checked.budget, checked.seed, cgee, options.columns)
         self.fingerprint = fingerprint(settings)
-        begin(self.folder, settings, source)
-        self.results = ResultsFile(out / options.results_name, self.name, options.retry_errors)
+        self.results = ResultsFile(out / options.results_name, self.name)
+        try:
+            begin(self.folder, settings, source)
+            self.results.load(options.retry_errors)
+            self._events = EventLog(self.folder / "events.jsonl")
+        except StorageError as error:
+            self.results.close()
+            raise UsageError(str(error)) from None
+        except BaseException:
+            self.results.close()
+            raise
         if gate is not None:
             gate.restore(self.results.skips)  # audits of a run add up over its processes
         self.tally = Tally()
@@ -121,11 +130,6 @@ class Job:
         self._ids: set[bytes] = set()
         self._before = self.results.tokens
         self._broke: StorageError | None = None
-        try:
-            self._events = EventLog(self.folder / "events.jsonl")
-        except StorageError as error:
-            self.results.close()
-            raise UsageError(str(error)) from None
 
     def begin(self) -> TreeSearch:
         """Start the engines if need be; the results file is let go if they do not start."""

@@ -21,13 +21,14 @@ MAX_LINE = 16 << 20
 
 
 class ResultsFile:
-    """Rows of the run `name`, those of earlier processes included; held by one process at a time.
+    """Rows of the run `name`, those of earlier processes included once `load` has read them; held by one process at a
+    time.
 
-    An unfinished last line is cut off. UsageError if the file cannot be used, is held, or has a line that is no row.
+    UsageError if the file cannot be used, or is held.
     `counts`: rows by "done" and "failed". `tokens`: generated for these rows in all. `skips`: what CGEE did in them.
     """
 
-    def __init__(self, path: Path, name: str, drop_errors: bool = False) -> None:
+    def __init__(self, path: Path, name: str) -> None:
         self.path = path
         self.name = name
         self.counts = {"done": 0, "failed": 0}
@@ -39,8 +40,14 @@ class ResultsFile:
         self._broke: StorageError | None = None
         self._fd = -1
         with self._let_go_on_error():
+            path.parent.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
             self._hold()
+
+    def load(self, drop_errors: bool = False) -> None:
+        """Read what is there. An unfinished last line is cut off, and with drop_errors this run's error rows are taken
+        out. UsageError for a line that is no row."""
+        with self._let_go_on_error():
             if drop_errors:
                 self._rewrite()
             self._load()

@@ -154,6 +154,7 @@ def test_no_row_is_put_behind_a_part_of_one(tmp_path: Path, monkeypatch):
         return real(fd, data[:10] if calls[0] == 2 else data)
 
     results = ResultsFile(file, "a")
+    results.load()
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", write)
         results.append("00", {"id": "p0"})
@@ -162,6 +163,7 @@ def test_no_row_is_put_behind_a_part_of_one(tmp_path: Path, monkeypatch):
                 results.append(key, {"id": "p1"})
     results.close()
     again = ResultsFile(file, "a")
+    again.load()
     again.append("01", {"id": "p1"})
     again.close()
     assert [json.loads(line)["id"] for line in file.read_text().splitlines()] == ["p0", "p1"]
@@ -173,10 +175,23 @@ def test_a_file_that_is_refused_is_let_go(tmp_path: Path):
     kept = []  # refusals with their tracebacks, as a user's session has them
     for _ in range(2):
         with pytest.raises(UsageError, match="is no result row") as refused:
-            ResultsFile(file, "a")
+            ResultsFile(file, "a").load()
         kept.append(refused)
     file.write_text("")
     ResultsFile(file, "a").close()
+
+
+def test_a_refused_start_leaves_neither_settings_nor_fewer_rows(write_rows, read_rows, tmp_path: Path):
+    rows, out = write_rows([{"id": 1, "question": "a"}, {"id": 2, "question": ""}]), tmp_path / "out"
+    out.mkdir()
+    held = ResultsFile(out / "results.jsonl", "other")
+    with pytest.raises(UsageError, match="being written by another run"):
+        run(rows, out, "greedy", config={"temperature": 0.1})
+    held.close()
+    assert run(rows, out, "greedy").failed == 1
+    with pytest.raises(UsageError, match="other settings: temperature"):
+        run(rows, out, "greedy", config={"temperature": 0.1}, job=JobOptions(retry_errors=True))
+    assert len(read_rows(out)) == 2
 
 
 def test_an_unwritable_folder_is_a_usage_error_before_engines_start(write_rows, tmp_path: Path, monkeypatch):
