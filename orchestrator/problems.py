@@ -10,7 +10,8 @@ from orchestrator.config import UsageError
 from search.types import Problem
 
 _FILES = (".txt", ".jsonl")
-_NOT_TEXTS = (*_FILES, ".json", ".csv", ".tsv", ".yaml", ".yml", ".md", ".gz", ".parquet")
+_TABLES = (".json", ".csv", ".tsv", ".gz", ".parquet")
+_NOT_TEXTS = (*_FILES, *_TABLES, ".yaml", ".yml", ".md")
 
 
 def read_problems(argument: str, kind: str = "auto") -> list[Problem]:
@@ -20,13 +21,18 @@ def read_problems(argument: str, kind: str = "auto") -> list[Problem]:
     path = _path(argument)
     if path is None:
         return [_problem(argument, "", kind, None, "problem")]
+    if path.suffix.lower() in _TABLES:
+        raise UsageError(
+            f"file {argument!r} is not read here: give a text, a .txt file (one problem), or a .jsonl file (many); "
+            "`run` reads .jsonl, .jsonl.gz, .csv and .parquet"
+        )
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"file {argument!r} is not UTF-8 text (byte {error.start})") from None
     except OSError as error:
         raise UsageError(f"file {argument!r} cannot be read: {error.strerror}") from None
-    if path.suffix == ".jsonl":
+    if path.suffix.lower() == ".jsonl":
         rows = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
         if not rows:
             raise UsageError(f"file {argument!r} has no rows")
