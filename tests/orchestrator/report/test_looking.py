@@ -222,6 +222,23 @@ def test_plots_are_well_formed_and_show_their_numbers():
         assert "<svg" not in plot
 
 
+def test_a_timeline_of_many_stretches_shows_all_of_the_time():
+    busy = [(f"engine-{i % 8}", i * 0.1, i * 0.1 + (0.4 if i < 16_000 else 0.2)) for i in range(20_000)]
+    plot = timeline("t", busy)
+    blocks = ElementTree.fromstring(plot[plot.index("<svg") : plot.index("</svg>") + 6]).findall("rect[@class='bar']")
+    assert len(blocks) <= 4000 + 8
+    ends = {}
+    for block in blocks:
+        x, width, share = (float(block.get(key, "1")) for key in ("x", "width", "opacity"))
+        lane = ends.setdefault(block.get("y"), [0.0, 0.0])
+        lane[0], lane[1] = max(lane[0], x + width), lane[1] + width * share
+    right = 102 + 420 * 2 - 110
+    assert len(ends) == 8
+    for last, worked in ends.values():
+        assert last == pytest.approx(right, abs=1.0)
+        assert worked == pytest.approx((right - 102) * (0.5 * 0.8 + 0.25 * 0.2), rel=0.03)
+
+
 def test_places_put_parents_between_children_without_recursion():
     nodes = [{"id": "r", "parent": None, "depth": 0}]
     for i in range(3000):
