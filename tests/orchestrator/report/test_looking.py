@@ -178,6 +178,21 @@ def test_what_is_not_there_is_named(capsys, simulated, tmp_path: Path):
         assert (code, text) == (2, "") and words in err, arguments
 
 
+def test_a_run_without_events_says_so_where_they_are_needed(capsys, simulated, tmp_path: Path):
+    out, file = simulated(1), tmp_path / "kept.json"
+    (out / "runs/mcts/events.jsonl").unlink()
+    file.write_text("before")
+    for arguments in (
+        ("export", out, "--format", "trace"),
+        ("export", out, "--format", "requests", "--out", file),
+        ("explain", out, "p0", "r.0"),
+    ):
+        code, text, err = call(capsys, *arguments)
+        assert (code, text) == (2, "") and "has no events.jsonl" in err, arguments
+    assert file.read_text() == "before"
+    assert call(capsys, "export", out, "--format", "json")[0] == call(capsys, "report", out)[0] == 0
+
+
 def test_a_hostile_run_is_harmless_on_the_terminal_and_in_the_page(capsys, by_hand, tmp_path: Path):
     out = by_hand(6, HOSTILE, HOSTILE, HOSTILE)
     _, text, _ = call(capsys, "show", out, HOSTILE)
