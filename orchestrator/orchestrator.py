@@ -227,6 +227,8 @@ class Orchestrator:
         try:
             if (error := refused(asks, self.spec.asks.tiers)) is not None:
                 raise UsageError(error)
+            if isinstance(seed, bool) or not isinstance(seed, int) or not -(1 << 63) <= seed < 1 << 64:
+                raise UsageError(f"seed must be a whole number of at most 64 bits, got {seed!r}")
             chosen = as_strategy(strategy, options)
             limits = budget if isinstance(budget, Budget) else Budget.from_mapping({} if budget is None else budget)
             checked = [p if isinstance(p, Problem) else Problem(p, kind=self.config.kind) for p in problems]

@@ -294,6 +294,11 @@ def test_engines_stay_busy_on_a_batch_of_mixed_lengths(write_rows, tmp_path: Pat
     assert 0.0 < sum(summary.idle.values()) / 4 < 0.10
 
 
+@pytest.mark.parametrize("seed", [-(2**63), 2**64 - 1])
+def test_every_seed_that_solve_takes_can_be_kept(write_rows, tmp_path: Path, seed: int):
+    assert run(write_rows(1), tmp_path / "out", "greedy", seed=seed).failed == 0
+
+
 def test_an_engine_that_was_never_called_was_idle(write_rows, tmp_path: Path):
     summary = run(write_rows(1), tmp_path / "out", "greedy", config={"engines": 3})
     assert sorted(summary.idle) == ["engine-0", "engine-1", "engine-2"]
