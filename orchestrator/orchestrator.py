@@ -68,6 +68,7 @@ class Orchestrator:
         self._pool: Dispatcher | None = None
         self._close_pool: Callable[[], None] | None = None
         self._starting = threading.RLock()
+        self._batch = threading.Lock()
         self._loop = BackgroundLoop("orchestrator", self._starting)
         self.failures: list[tuple[str, str]] = []
         self.meter = DriverMeter()
@@ -185,9 +186,14 @@ class Orchestrator:
 
         checked = self._check([], strategy, budget, seed, cgee, options)
         how, halt = job or JobOptions(), halt or Stop()
-        with written(str(out), how.files(checked.strategy), how.upload_s, how.spool, halt) as folder:
-            work = Job(self, str(source), folder, checked, cgee, how, halt, on_event)
-            return self._loop.run(work.run(work.begin()))
+        if not self._batch.acquire(blocking=False):  # calls and placements of all searches are noted by the job
+            raise UsageError("this orchestrator is running a batch job; wait for it, or use another orchestrator")
+        try:
+            with written(str(out), how.files(checked.strategy), how.upload_s, how.spool, halt) as folder:
+                work = Job(self, str(source), folder, checked, cgee, how, halt, on_event)
+                return self._loop.run(work.run(work.begin()))
+        finally:
+            self._batch.release()
 
     def prepare(
         self,

@@ -1,6 +1,7 @@
 """Batch jobs in this process: rows as they finish, bad rows, retries, limits, pausing and going on."""
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -185,6 +186,27 @@ def test_a_folder_that_is_being_written_is_refused(write_rows, tmp_path: Path):
 
     run(rows, out, on_event=second)
     assert "being written by another run" in refused[0]
+
+
+def test_a_second_job_at_once_on_one_orchestrator_is_refused(write_rows, tmp_path: Path):
+    rows, began, refused = write_rows(3), threading.Event(), threading.Event()
+
+    def hold(event: Event) -> None:
+        if event.kind == "start":
+            began.set()
+            assert refused.wait(20)
+
+    with Orchestrator(**INLINE) as orchestrator:
+        first = threading.Thread(target=orchestrator.run_batch, args=(rows, tmp_path / "a"), kwargs={"on_event": hold})
+        first.start()
+        assert began.wait(60)
+        try:
+            with pytest.raises(UsageError, match="is running a batch job"):
+                orchestrator.run_batch(rows, tmp_path / "b")
+        finally:
+            refused.set()
+            first.join()
+        assert orchestrator.run_batch(rows, tmp_path / "b").rows == orchestrator.run_batch(rows, tmp_path / "a").rows
 
 
 def test_shards_make_the_whole(write_rows, tmp_path: Path):
