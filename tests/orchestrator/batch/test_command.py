@@ -73,6 +73,15 @@ def test_usage_errors_are_one_line_and_exit_2(capsys, write_rows, tmp_path: Path
     assert err.count("\n") == 1 and all(word in err for word in words)
 
 
+def test_an_empty_folder_name_is_no_folder(capsys, write_rows, tmp_path: Path, monkeypatch):
+    rows = write_rows(1)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    code, out, err = call(capsys, "run", rows, "--out", "", *SIMULATED)
+    assert (code, out) == (2, "") and "--out is empty" in err
+    assert not list((tmp_path / "here").iterdir())
+
+
 def test_options_reach_the_run(capsys, write_rows, tmp_path: Path):
     config = tmp_path / "run.yaml"
     config.write_text("model: simulated\nruntime: inline\nmax_step_tokens: 9\n")
