@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from orchestrator.config import TEXT_KEYS, UsageError, read_yaml
+from search.strategies import registry
+from search.strategies.base import Strategy
 
 SOME_FAILED, USAGE, NOTHING_RAN, PAUSED, INTERRUPTED = 1, 2, 3, 75, 130
 
@@ -41,6 +43,14 @@ def pairs(texts: Sequence[str], flag: str) -> dict[str, Any]:
         except yaml.YAMLError:
             raise UsageError(f"{flag} {key}: {value!r} is not a YAML value") from None
     return found
+
+
+def strategy_of(name: str, options: Mapping[str, Any]) -> Strategy:
+    """A strategy with its `--option` pairs, which no argument of a call takes away. UsageError for unknown ones."""
+    try:
+        return registry.create(name, **options)
+    except (ValueError, TypeError) as error:  # TypeError: an option named as the registry's own argument
+        raise UsageError(str(error)) from None
 
 
 def integer(text: str, flag: str) -> int:

@@ -11,7 +11,16 @@ from typing import Annotated, Any
 
 import typer
 
-from orchestrator.arguments import INTERRUPTED, NOTHING_RAN, SOME_FAILED, USAGE, config_values, given, pairs
+from orchestrator.arguments import (
+    INTERRUPTED,
+    NOTHING_RAN,
+    SOME_FAILED,
+    USAGE,
+    config_values,
+    given,
+    pairs,
+    strategy_of,
+)
 from orchestrator.batch.command import run
 from orchestrator.batch.status import status
 from orchestrator.calibrate_command import calibrate
@@ -20,6 +29,7 @@ from orchestrator.config import Config, UsageError
 from orchestrator.drain_command import drain
 from orchestrator.estimate_command import estimate
 from orchestrator.report.command import diff, explain, export_command, report, show
+from search.strategies.base import Strategy
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -86,8 +96,7 @@ def solve(
         values = config_values(config, set_, named)
         code = _solve(
             " ".join(problem),
-            strategy,
-            pairs(option or [], "--option"),
+            strategy_of(strategy, pairs(option or [], "--option")),
             values,
             given(budget),
             seed,
@@ -103,8 +112,7 @@ def solve(
 
 def _solve(
     argument: str,
-    strategy: str,
-    options: dict[str, Any],
+    strategy: Strategy,
     values: dict[str, Any],
     budget: dict[str, Any],
     seed: int,
@@ -127,7 +135,7 @@ def _solve(
     shown = contextlib.nullcontext() if quiet else progress
     with contextlib.redirect_stdout(sys.stderr), Orchestrator(**values) as orchestrator, shown:
         sink = None if quiet else progress.on_event
-        for result in orchestrator.solve_each(problems, strategy, budget=budget, seed=seed, on_event=sink, **options):
+        for result in orchestrator.solve_each(problems, strategy, budget=budget, seed=seed, on_event=sink):
             text = json.dumps(result.to_json(), ensure_ascii=False, allow_nan=False) if as_json else render(result)
             print(text, file=out, flush=True)
             if result.error is not None:

@@ -12,7 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from orchestrator.arguments import NOTHING_RAN, SOME_FAILED, USAGE, config_values, pairs
+from orchestrator.arguments import NOTHING_RAN, PAUSED, SOME_FAILED, USAGE, config_values, pairs, strategy_of
+from orchestrator.batch.journal import StorageError
 from orchestrator.comparison_file import ComparisonFile
 from orchestrator.comparison_table import table
 from orchestrator.config import Config, UsageError
@@ -20,7 +21,6 @@ from orchestrator.progress import Progress
 from orchestrator.report.comparison_plot import PLOTS
 from orchestrator.task_problems import task_config, task_problems
 from search.comparison import Comparison, Record
-from search.strategies import registry
 from search.types import Problem
 
 _ALL = "greedy,self_consistency,best_of_n,beam,tot,mcts"
@@ -81,6 +81,9 @@ def compare(
     except UsageError as error:
         print(f"error: {error}", file=sys.stderr)
         code = USAGE
+    except StorageError as error:
+        print(f"error: {error.strerror}; what is written counts, the same command goes on", file=sys.stderr)
+        code = PAUSED
     raise typer.Exit(code)
 
 
@@ -94,10 +97,7 @@ def chosen_strategies(names: str, baseline: str, options: Sequence[str]) -> dict
             raise UsageError(f"--option takes strategy.key=value with one of {', '.join(chosen)}, got {key!r}")
         chosen[name][rest] = value
     for name, own in chosen.items():
-        try:
-            registry.create(name, **own)
-        except ValueError as error:
-            raise UsageError(str(error)) from None
+        strategy_of(name, own)
     return chosen
 
 
@@ -142,12 +142,10 @@ def compared(
     # Ray prints messages of its own on standard output, which belongs to the result.
     with file, contextlib.redirect_stdout(sys.stderr), Orchestrator(**values) as orchestrator, shown:
         for name, options in strategies.items():
-            left = [problem for problem in problems if (name, problem.id) not in file.done]
-            fresh = {}
-            budget = {"tokens": tokens}
-            for found in orchestrator.solve_each(left, name, budget=budget, seed=seed, on_event=sink, **options):
-                fresh[found.problem.id] = Record.of(name, found)
-                file.add(fresh[found.problem.id])
+            left = [problem for problem in problems if not file.has(name, problem)]
+            budget, strategy = {"tokens": tokens}, strategy_of(name, options)
+            for found in orchestrator.solve_each(left, strategy, budget=budget, seed=seed, on_event=sink):
+                file.add(Record.of(name, found), found.problem)
             for problem in problems:
-                comparison.add(fresh.get(problem.id) or file.done[name, problem.id])
+                comparison.add(file.record(name, problem))
     return comparison

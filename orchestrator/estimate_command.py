@@ -9,10 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from orchestrator.arguments import USAGE, config_values, given, pairs
+from orchestrator.arguments import USAGE, config_values, given, pairs, strategy_of
 from orchestrator.config import Config, UsageError
 from orchestrator.problems import read_problems
 from search.estimate import Estimate
+from search.strategies.base import Strategy
 
 _SUMMED = ("calls", "expansions", "samples", "generated", "nodes", "verifications", "verifier_calls", "verified")
 
@@ -45,7 +46,9 @@ def estimate(
     code = 0
     try:
         values = config_values(config, set_, {"model": model, "verifier": verifier})
-        found = _bounds(" ".join(problem), strategy, pairs(option or [], "--option"), values, given(limits))
+        found = _bounds(
+            " ".join(problem), strategy_of(strategy, pairs(option or [], "--option")), values, given(limits)
+        )
         print(json.dumps(found) if as_json else _text(found))
     except UsageError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -53,18 +56,16 @@ def estimate(
     raise typer.Exit(code)
 
 
-def _bounds(
-    argument: str, strategy: str, options: dict[str, Any], values: dict[str, Any], budget: dict[str, Any]
-) -> dict[str, Any]:
+def _bounds(argument: str, strategy: Strategy, values: dict[str, Any], budget: dict[str, Any]) -> dict[str, Any]:
     """Sums over all problems; KV and depth of the largest one."""
     from orchestrator.orchestrator import Orchestrator
 
     problems = read_problems(argument, Config.create(**values).kind)
     with Orchestrator(**values) as orchestrator:
-        bounds = [orchestrator.estimate(problem, strategy, budget=budget, **options) for problem in problems]
+        bounds = [orchestrator.estimate(problem, strategy, budget=budget) for problem in problems]
     sums = {name: _total(bounds, name) for name in _SUMMED}
     largest = {name: _largest(bounds, name) for name in ("depth", "kv_tokens", "kv_bytes", "seconds")}
-    return {"strategy": strategy, "problems": len(problems), **sums, **largest}
+    return {"strategy": strategy.name, "problems": len(problems), **sums, **largest}
 
 
 def _total(bounds: list[Estimate], name: str) -> int | None:

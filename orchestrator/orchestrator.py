@@ -68,6 +68,7 @@ class Orchestrator:
         self._pool: Dispatcher | None = None
         self._close_pool: Callable[[], None] | None = None
         self._starting = threading.RLock()
+        self._batch = threading.Lock()
         self._loop = BackgroundLoop("orchestrator", self._starting)
         self.failures: list[tuple[str, str]] = []
         self.meter = DriverMeter()
@@ -170,13 +171,13 @@ class Orchestrator:
         seed: int = 0,
         cgee: str | None = None,
         job: JobOptions | None = None,
-        stop: Stop | None = None,
+        halt: Stop | None = None,
         on_event: EventSink | None = None,
         **options: Any,
     ) -> BatchSummary:
         """Solve every row of a file (or of files, by a pattern) into `out`, a folder or a URL; see docs/batch.md.
 
-        The same call again goes on where it was ended, even killed. The budget holds for each problem. stop: pauses the
+        The same call again goes on where it was ended, even killed. The budget holds for each problem. halt: pauses the
         job behind the waves under way, from any thread. UsageError before anything runs; OSError when the disk is full.
         """
         from orchestrator.batch.job import Job, JobOptions
@@ -184,10 +185,15 @@ class Orchestrator:
         from orchestrator.batch.stop import Stop
 
         checked = self._check([], strategy, budget, seed, cgee, options)
-        how, halt = job or JobOptions(), stop or Stop()
-        with written(str(out), how.files(checked.strategy), how.upload_s, how.spool, halt) as folder:
-            work = Job(self, str(source), folder, checked, cgee, how, halt, on_event)
-            return self._loop.run(work.run(work.begin()))
+        how, halt = job or JobOptions(), halt or Stop()
+        if not self._batch.acquire(blocking=False):  # calls and placements of all searches are noted by the job
+            raise UsageError("this orchestrator is running a batch job; wait for it, or use another orchestrator")
+        try:
+            with written(str(out), how.files(checked.strategy), how.upload_s, how.spool, halt) as folder:
+                work = Job(self, str(source), folder, checked, cgee, how, halt, on_event)
+                return self._loop.run(work.run(work.begin()))
+        finally:
+            self._batch.release()
 
     def prepare(
         self,
@@ -227,6 +233,8 @@ class Orchestrator:
         try:
             if (error := refused(asks, self.spec.asks.tiers)) is not None:
                 raise UsageError(error)
+            if isinstance(seed, bool) or not isinstance(seed, int) or not -(1 << 63) <= seed < 1 << 64:
+                raise UsageError(f"seed must be a whole number of at most 64 bits, got {seed!r}")
             chosen = as_strategy(strategy, options)
             limits = budget if isinstance(budget, Budget) else Budget.from_mapping({} if budget is None else budget)
             checked = [p if isinstance(p, Problem) else Problem(p, kind=self.config.kind) for p in problems]

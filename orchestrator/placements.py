@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import Any
 
 from actors.placement import Placed
-from orchestrator.batch.events import read_events
 from orchestrator.batch.folder import Run
 from orchestrator.batch.journal import JournalContent
 from orchestrator.config import UsageError
@@ -39,7 +38,7 @@ def explain_text(run: Run, content: JournalContent, node_id: str) -> str:
     problem = content.problem.id
     found = [
         (float(event["t"]), decision)
-        for event in read_events(run.events, frozenset({"placement"}))
+        for event in run.happened(frozenset({"placement"}))
         if event.get("problem") == problem
         for decision in event["decisions"]
         if decision["id"] == outcome.expansion_id

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from orchestrator.config import UsageError
 from search.types import Problem
 
 _FILES = (".txt", ".jsonl")
-_NOT_TEXTS = (*_FILES, ".json", ".csv", ".tsv", ".yaml", ".yml", ".md", ".gz", ".parquet")
+_TABLES = (".json", ".csv", ".tsv", ".gz", ".parquet")
+_NOT_TEXTS = (*_FILES, *_TABLES, ".yaml", ".yml", ".md")
 
 
 def read_problems(argument: str, kind: str = "auto") -> list[Problem]:
@@ -19,18 +21,35 @@ def read_problems(argument: str, kind: str = "auto") -> list[Problem]:
     path = _path(argument)
     if path is None:
         return [_problem(argument, "", kind, None, "problem")]
+    if path.suffix.lower() in _TABLES:
+        raise UsageError(
+            f"file {argument!r} is not read here: give a text, a .txt file (one problem), or a .jsonl file (many); "
+            "`run` reads .jsonl, .jsonl.gz, .csv and .parquet"
+        )
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"file {argument!r} is not UTF-8 text (byte {error.start})") from None
     except OSError as error:
         raise UsageError(f"file {argument!r} cannot be read: {error.strerror}") from None
-    if path.suffix == ".jsonl":
+    if path.suffix.lower() == ".jsonl":
         rows = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
         if not rows:
             raise UsageError(f"file {argument!r} has no rows")
         return [_row(line, f"{argument}:{n}", kind) for n, line in rows]
     return [_problem(text, "", kind, None, f"file {argument!r}")]
+
+
+def parsed(text: str) -> Any:
+    """A row's JSON; ValueError says in a few words why it is none, or none that can be read."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(error.msg) from None
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    except ValueError:  # of `int`
+        raise ValueError("a number has too many digits") from None
 
 
 def _path(argument: str) -> Path | None:
@@ -51,9 +70,9 @@ def _path(argument: str) -> Path | None:
 
 def _row(line: str, where: str, kind: str) -> Problem:
     try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise UsageError(f"{where} is not JSON: {error.msg}") from None
+        row = parsed(line)
+    except ValueError as error:
+        raise UsageError(f"{where} is not JSON: {error}") from None
     text = row.get("question", row.get("problem")) if isinstance(row, dict) else None
     if not isinstance(text, str):
         raise UsageError(f"{where} needs a text under 'question' (or 'problem')")

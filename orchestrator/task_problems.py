@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from orchestrator.config import UsageError
+from orchestrator.problems import parsed
 from search import tasks
 from search.tasks import Task
 from search.tasks.reasoning_gym import ReasoningGym
@@ -62,7 +62,7 @@ def _generated(data: str | None, options: dict[str, Any], limit: int | None, see
 def _rows(data: str) -> list[tuple[int, Mapping[str, Any]]]:
     """(line, row) of each row; a .csv file's first line names its columns."""
     path = Path(data)
-    if path.suffix not in (".jsonl", ".csv"):
+    if path.suffix.lower() not in (".jsonl", ".csv"):
         raise UsageError(f"--data takes a .jsonl or .csv file, got {data!r}")
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -71,7 +71,7 @@ def _rows(data: str) -> list[tuple[int, Mapping[str, Any]]]:
     except OSError as error:
         raise UsageError(f"file {data!r} cannot be read: {error.strerror}") from None
     rows: list[tuple[int, Mapping[str, Any]]] = []
-    if path.suffix == ".csv":
+    if path.suffix.lower() == ".csv":
         rows += enumerate(csv.DictReader(io.StringIO(text)), 2)
     else:
         rows += [(number, _parsed(line, f"{data}:{number}")) for number, line in _lines(text)]
@@ -86,9 +86,9 @@ def _lines(text: str) -> list[tuple[int, str]]:
 
 def _parsed(line: str, where: str) -> Mapping[str, Any]:
     try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise UsageError(f"{where} is not JSON: {error.msg}") from None
+        row = parsed(line)
+    except ValueError as error:
+        raise UsageError(f"{where} is not JSON: {error}") from None
     if not isinstance(row, dict):
         raise UsageError(f"{where} must be a JSON object, got a {type(row).__name__}")
     return row

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 
@@ -59,12 +59,14 @@ class Activity:
             self._last = {}
         return found
 
-    def idle_share(self) -> Mapping[str, float]:
-        """Per engine, the share of the time since the first call in which it had no call, in [0, 1]."""
+    def idle_share(self, engines: Iterable[str] = ()) -> Mapping[str, float]:
+        """Per engine, the share of the time since the first call in which it had no call, in [0, 1]: 1 for those of
+        `engines` that had none at all. Empty before the first call."""
         if self._first is None:
             return {}
         now = self._clock() - self._began
         span = now - self._first
-        busy = {e: s + (now - self._since[e] if e in self._since else 0.0) for e, s in self._busy_s.items()}
-        busy |= {e: now - since for e, since in self._since.items() if e not in busy}
+        busy = {**dict.fromkeys(engines, 0.0), **self._busy_s}
+        for engine, since in self._since.items():
+            busy[engine] = busy.get(engine, 0.0) + now - since
         return {engine: round(max(0.0, 1.0 - s / span), 4) if span else 0.0 for engine, s in sorted(busy.items())}

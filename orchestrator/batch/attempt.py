@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,7 +50,9 @@ class Attempt:
         try:
             self._orchestrator.check_lengths([row.problem], self._search.strategy)
             journal = self._journal(row.problem)
-            return await self._tried(row, row.problem, journal, retries)
+            result = await self._tried(row, row.problem, journal, retries)
+            json.dumps(result, allow_nan=False)  # a strategy of the user's may leave what no row can hold
+            return result
         except UsageError as error:
             return error_row(row, str(error), "bad_row")
         except (PausedError, StorageError):

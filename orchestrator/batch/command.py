@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from orchestrator.arguments import NOTHING_RAN, PAUSED, SOME_FAILED, USAGE, config_values, given, pairs
+from orchestrator.arguments import NOTHING_RAN, PAUSED, SOME_FAILED, USAGE, config_values, given, pairs, strategy_of
 from orchestrator.batch.inputs import Columns, Shard
 from orchestrator.batch.job import JobOptions
 from orchestrator.batch.journal import StorageError
@@ -21,6 +21,7 @@ from orchestrator.batch.live import JobProgress
 from orchestrator.batch.stop import Stop
 from orchestrator.batch.summary import BatchSummary
 from orchestrator.config import UsageError
+from search.strategies.base import Strategy
 
 
 def run(
@@ -84,8 +85,8 @@ def run(
             spool=spool,
         )
         values = config_values(config, set_, named)
-        call = {"budget": given(budget), "seed": seed, **pairs(option or [], "--option")}
-        return _run(source, out, strategy, values, job, call, quiet)
+        chosen = strategy_of(strategy, pairs(option or [], "--option"))
+        return _run(source, out, chosen, values, job, {"budget": given(budget), "seed": seed}, quiet)
 
     raise typer.Exit(_code(work, quiet))
 
@@ -105,16 +106,22 @@ def _code(work: Callable[[], BatchSummary], as_json: bool) -> int:
 
 
 def _run(
-    source: str, out: str, strategy: str, values: dict[str, Any], job: JobOptions, call: dict[str, Any], quiet: bool
+    source: str,
+    out: str,
+    strategy: Strategy,
+    values: dict[str, Any],
+    job: JobOptions,
+    call: dict[str, Any],
+    quiet: bool,
 ) -> BatchSummary:
     from orchestrator.orchestrator import Orchestrator
 
-    progress = JobProgress(job.name or strategy)
+    progress = JobProgress(job.name or strategy.name)
     # Ray prints messages of its own on standard output, which belongs to the summary.
     shown = contextlib.nullcontext() if quiet else progress
-    with contextlib.redirect_stdout(sys.stderr), Orchestrator(**values) as orchestrator, _signals() as stop, shown:
+    with contextlib.redirect_stdout(sys.stderr), Orchestrator(**values) as orchestrator, _signals() as halt, shown:
         sink = None if quiet else progress.on_event
-        return orchestrator.run_batch(source, out, strategy, job=job, stop=stop, on_event=sink, **call)
+        return orchestrator.run_batch(source, out, strategy, job=job, halt=halt, on_event=sink, **call)
 
 
 def exit_code(summary: BatchSummary) -> int:

@@ -13,7 +13,7 @@ from orchestrator.batch.journal import StorageError
 SCHEMA = 1
 MAX_LINE = 1 << 20
 _MAX_TEXT = 2000
-_TAIL = 1 << 18
+_PIECE = 1 << 18
 _FLUSH_S = 0.5
 
 
@@ -53,7 +53,7 @@ class EventLog:
 
 def read_events(path: Path, kinds: frozenset[str] | None = None) -> Iterator[dict[str, Any]]:
     """Events of this schema, oldest first; other lines (torn, too long, of another version) are skipped."""
-    marks = None if kinds is None else [f'"kind": "{kind}"'.encode() for kind in kinds]
+    marks = None if kinds is None else _marks(kinds)
     with path.open("rb") as file:
         while line := file.readline(MAX_LINE):
             if marks is not None and not any(mark in line for mark in marks):
@@ -64,16 +64,25 @@ def read_events(path: Path, kinds: frozenset[str] | None = None) -> Iterator[dic
 
 
 def last_event(path: Path, kinds: frozenset[str]) -> dict[str, Any] | None:
-    """The newest event of these kinds near the end of the file, however long it is."""
+    """The newest event of these kinds; the file is read from its end, piece by piece."""
+    marks, cut = _marks(kinds), b""
     with path.open("rb") as file:
-        file.seek(0, 2)
-        file.seek(max(file.tell() - _TAIL, 0))
-        lines = file.read(_TAIL).split(b"\n")
-    for line in reversed(lines):
-        event = _event(line)
-        if event is not None and event["kind"] in kinds:
-            return event
+        end = file.seek(0, 2)
+        while end:
+            begin = max(end - _PIECE, 0)
+            file.seek(begin)
+            lines = (file.read(end - begin) + cut).split(b"\n")
+            cut, end = lines.pop(0)[:MAX_LINE] if begin else b"", begin
+            for line in reversed(lines):
+                event = _event(line) if any(mark in line for mark in marks) else None
+                if event is not None and event["kind"] in kinds:
+                    return event
     return None
+
+
+def _marks(kinds: frozenset[str]) -> list[bytes]:
+    """What lines of these kinds hold, found without parsing them."""
+    return [f'"kind": "{kind}"'.encode() for kind in kinds]
 
 
 def _event(line: bytes) -> dict[str, Any] | None:

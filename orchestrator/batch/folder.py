@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from orchestrator.batch.events import read_events
 from orchestrator.batch.journal import JournalContent, journal_path, read_journal
 from orchestrator.batch.results import read_results
 from orchestrator.batch.settings import read_run
@@ -29,6 +30,12 @@ class Run:
     @property
     def events(self) -> Path:
         return self.folder / "events.jsonl"
+
+    def happened(self, kinds: frozenset[str]) -> Iterator[dict[str, Any]]:
+        """Events of these kinds, oldest first. UsageError at once if none were kept."""
+        if not self.events.is_file():
+            raise UsageError(f"run {self.name!r} has no {self.events.name}, which says what happened when")
+        return read_events(self.events, kinds)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Result rows in the order in which they were finished."""

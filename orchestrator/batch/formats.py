@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import importlib.util
 import io
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.batch.places import InputFile
 from orchestrator.config import UsageError
+from orchestrator.problems import parsed
 
 MAX_ROW_BYTES = 16 << 20
 """Most bytes of one row of text."""
@@ -52,11 +53,11 @@ def _jsonl(source: InputFile) -> Iterator[Cells]:
 
 def _json_row(number: int, line: bytes) -> Cells:
     try:
-        row = json.loads(line.decode("utf-8"))
+        row = parsed(line.decode("utf-8"))
     except UnicodeDecodeError as error:
         return Cells(number, error=f"the row is not UTF-8 text (byte {error.start})")
-    except (json.JSONDecodeError, RecursionError) as error:
-        return Cells(number, error=f"the row is not JSON: {getattr(error, 'msg', 'nested too deeply')}")
+    except ValueError as error:
+        return Cells(number, error=f"the row is not JSON: {error}")
     if not isinstance(row, dict):
         return Cells(number, error=f"the row is no JSON object but a {type(row).__name__}")
     return Cells(number, row)
@@ -80,13 +81,24 @@ def _csv(source: InputFile) -> Iterator[Cells]:
                 yield Cells(number, values, table=True)
 
 
-def _parquet(source: InputFile) -> Iterator[Cells]:
+@contextlib.contextmanager
+def _arrow_file(source: InputFile) -> Iterator[Any]:
+    """A `ParquetFile`; OSError for whatever Arrow finds wrong with it while it is open."""
     if importlib.util.find_spec("pyarrow") is None:
         raise UsageError(f"file {str(source)!r} needs the package pyarrow: pip install pyarrow, or give JSONL or CSV")
+    from pyarrow import ArrowException
     from pyarrow.parquet import ParquetFile
 
+    try:
+        with source.open() as opened, ParquetFile(opened) as file:
+            yield file
+    except ArrowException as error:
+        raise OSError(None, str(error)) from None
+
+
+def _parquet(source: InputFile) -> Iterator[Cells]:
     number = 0
-    with source.open() as opened, ParquetFile(opened) as file:
+    with _arrow_file(source) as file:
         for batch in file.iter_batches(batch_size=256):
             for row in batch.to_pylist():
                 number += 1
@@ -103,9 +115,7 @@ def _lines(source: InputFile) -> int:
 
 
 def _parquet_rows(source: InputFile) -> int:
-    from pyarrow.parquet import ParquetFile
-
-    with source.open() as opened, ParquetFile(opened) as file:
+    with _arrow_file(source) as file:
         return int(file.metadata.num_rows)
 
 

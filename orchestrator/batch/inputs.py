@@ -7,11 +7,14 @@ What is wrong with the input as a whole is a UsageError before anything runs; wh
 from __future__ import annotations
 
 import glob
+import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from orchestrator.batch.formats import FORMATS, Cells
 from orchestrator.batch.places import InputFile, is_remote, local_path
@@ -30,18 +33,22 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row. where: file and line. problem: None with the reason in `error` if the row is no problem."""
+    """One row. where: file and line. problem: None with the reason in `error` if the row is no problem.
+
+    place: the line, and the file among several, however the input is named.
+    """
 
     where: str
     id: str
     problem: Problem | None
     error: str | None = None
+    place: str = ""
 
     @property
     def key(self) -> str:
         """Digest of what the row says; a row that says nothing is known by its place."""
         problem = self.problem
-        parts = (self.where, self.error) if problem is None else (problem.id, problem.text, problem.reference)
+        parts = (self.place, self.error) if problem is None else (problem.id, problem.text, problem.reference)
         text = "\0".join(str(part) for part in parts)
         return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
@@ -62,7 +69,7 @@ class Shard:
         return cls(int(index), int(count))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BatchInput:
     """The rows of some files, read anew by each call of `rows`."""
 
@@ -81,7 +88,7 @@ class BatchInput:
         try:
             first = next(opened._cells(), None)
         except OSError as error:
-            raise UsageError(f"input {argument!r} cannot be read: {error.strerror or error}") from None
+            raise UsageError(f"input cannot be read: {error.strerror}") from None
         if first is None:
             raise UsageError(f"input {argument!r} has no rows")
         opened._require_columns(first[1])
@@ -104,9 +111,13 @@ class BatchInput:
         return len(range(shard.index, total, shard.count))
 
     def _cells(self) -> Iterator[tuple[InputFile, Cells]]:
+        """OSError names the file that cannot be read, or not to its end."""
         for path in self.paths:
-            for cells in FORMATS[path.suffix].read(path):
-                yield path, cells
+            try:
+                for cells in FORMATS[path.suffix].read(path):
+                    yield path, cells
+            except OSError as error:
+                raise OSError(error.errno, f"{str(path)!r}: {error.strerror or error}") from None
 
     def _require_columns(self, first: Cells) -> None:
         """A column the user named must be in the first row; one row of a table stands for all."""
@@ -134,25 +145,42 @@ class BatchInput:
 
     def _row(self, path: InputFile, cells: Cells) -> Row:
         where = f"{path}:{cells.number}"
-        prefix = "" if len(self.paths) == 1 else f"{path.name}:"
-        name = f"{prefix}{cells.number}"
+        place = name = f"{self._prefixes[path]}{cells.number}"
         if cells.error is not None:
-            return Row(where, name, None, cells.error)
+            return Row(where, name, None, cells.error, place)
         given = cells.values.get(self.columns.id)
         name = name if given is None or not str(given).strip() else str(given)
         column = self._found(cells, self.columns.question)
         text = None if column is None else cells.values[column]
         if not isinstance(text, str):
-            return Row(where, name, None, f"no text under {self.columns.question!r}")
+            return Row(where, name, None, f"no text under {self.columns.question!r}", place)
         reference = cells.values.get(self.columns.answer)
         try:
             problem = Problem(text, name, self.kind, None if reference in (None, "") else str(reference))
             "\0".join((text, name, problem.reference or "")).encode()
         except UnicodeEncodeError:
-            return Row(where, name.encode("utf-8", "replace").decode(), None, "the row is not UTF-8 text")
+            return Row(where, name.encode("utf-8", "replace").decode(), None, "the row is not UTF-8 text", place)
         except ValueError as error:
-            return Row(where, name, None, str(error))
-        return Row(where, name, problem)
+            return Row(where, name, None, str(error), place)
+        return Row(where, name, problem, place=place)
+
+    @cached_property
+    def _prefixes(self) -> dict[InputFile, str]:
+        """What tells the files apart: nothing for one, else names, with as many of their folders as that takes."""
+        if len(self.paths) == 1:
+            return {self.paths[0]: ""}
+        left = {path: _parts(path) for path in self.paths}
+        prefixes: dict[InputFile, str] = {}
+        for depth in range(1, max(map(len, left.values())) + 1):
+            ends = {path: "/".join(parts[-depth:]) for path, parts in left.items()}
+            count = Counter(ends.values())
+            prefixes |= {path: f"{end}:" for path, end in ends.items() if count[end] == 1}
+            left = {path: parts for path, parts in left.items() if path not in prefixes}
+        return prefixes
+
+
+def _parts(path: InputFile) -> tuple[str, ...]:
+    return PurePosixPath(os.path.abspath(path.place) if path.fs is None else path.place).parts
 
 
 def _paths(argument: str) -> list[InputFile]:
@@ -163,7 +191,7 @@ def _paths(argument: str) -> list[InputFile]:
         if path.is_dir():
             raise UsageError(f"{argument!r} is a folder; give a file or a pattern such as {str(path / '*.jsonl')!r}")
         names = [str(path)] if path.is_file() else sorted(glob.glob(str(path), recursive=True))
-        files = [InputFile(name) for name in names if Path(name).is_file()]
+        files = [InputFile(name) for name in dict.fromkeys(names) if Path(name).is_file()]
     if not files:
         raise UsageError(f"no such file: {argument!r} (files: {', '.join(FORMATS)}, or a pattern with *)")
     return files

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,8 +110,17 @@ class Job:
         self.folder = out / "runs" / self.name
         settings = settings_of(orchestrator, checked.strategy, checked.budget, checked.seed, cgee, options.columns)
         self.fingerprint = fingerprint(settings)
-        begin(self.folder, settings, source)
-        self.results = ResultsFile(out / options.results_name, self.name, options.retry_errors)
+        self.results = ResultsFile(out / options.results_name, self.name)
+        try:
+            begin(self.folder, settings, source)
+            self.results.load(options.retry_errors)
+            self._events = EventLog(self.folder / "events.jsonl")
+        except StorageError as error:
+            self.results.close()
+            raise UsageError(str(error)) from None
+        except BaseException:
+            self.results.close()
+            raise
         if gate is not None:
             gate.restore(self.results.skips)  # audits of a run add up over its processes
         self.tally = Tally()
@@ -122,11 +130,6 @@ class Job:
         self._ids: set[bytes] = set()
         self._before = self.results.tokens
         self._broke: StorageError | None = None
-        try:
-            self._events = EventLog(self.folder / "events.jsonl")
-        except StorageError as error:
-            self.results.close()
-            raise UsageError(str(error)) from None
 
     def begin(self) -> TreeSearch:
         """Start the engines if need be; the results file is let go if they do not start."""
@@ -176,17 +179,16 @@ class Job:
         self.stop.set("storage")
 
     async def _next(self, rows: Iterator[Row]) -> Row | None:
-        """The next row that has no result."""
-        while not self.stopped():
-            row = _read(rows)
-            if row is None:
-                break
+        """The next row that has no result; a job without one has not paused, whatever it has used."""
+        while (row := _read(rows)) is not None:
             checked = self._different(row)
             if checked.key not in self.results:
-                return checked
+                return None if self.stopped() else checked
             self.tally.counts["skipped"] += 1
             if self.tally.counts["skipped"] % 1000 == 0:
                 await asyncio.sleep(0)
+                if self.stop.reason is not None:
+                    break
         return None
 
     def _different(self, row: Row) -> Row:
@@ -195,7 +197,7 @@ class Job:
             return row
         digest = row.id.encode("utf-8", "replace")
         if digest in self._ids:
-            return Row(row.where, row.id, None, f"id {row.id!r} was given before; ids must differ")
+            return replace(row, problem=None, error=f"id {row.id!r} was given before; ids must differ")
         self._ids.add(digest)
         return row
 
@@ -243,7 +245,7 @@ class Job:
 
     async def _count(self) -> None:
         """How many rows there are is nice to know; an input that cannot be read to its end is told by who reads it."""
-        with contextlib.suppress(OSError, EOFError, zlib.error):
+        with contextlib.suppress(OSError):
             self.tally.total = await asyncio.to_thread(self.input.count, self.options.limit, self.options.shard)
 
     async def _progress(self) -> None:
@@ -259,13 +261,16 @@ class Job:
             self._say("busy", engine=busy.engine, begins_s=round(busy.begins_s, 3), ends_s=round(busy.ends_s, 3))
         progress = self.tally.snapshot()
         self.orchestrator.meter.job(self.name, progress)
-        self._say("progress", **progress, idle=dict(self.activity.idle_share()))
+        self._say("progress", **progress, idle=dict(self._idle()))
+
+    def _idle(self) -> Mapping[str, float]:
+        return self.activity.idle_share(self.orchestrator.pool.engines)
 
     def _placed(self, problem_id: str, decisions: Sequence[Placed]) -> None:
         self._say("placement", problem_id, decisions=[plain(decision) for decision in decisions])
 
     def _close(self) -> BatchSummary:
-        idle = self.activity.idle_share()
+        idle = self._idle()
         if self.stop.reason is None:
             self.tally.total = sum(self.tally.counts[name] for name in ("done", "failed", "skipped"))
         summary = BatchSummary.of(self.results, self.tally, idle, self.stop.reason)
@@ -284,5 +289,5 @@ class Job:
 def _read(rows: Iterator[Row]) -> Row | None:
     try:
         return next(rows, None)
-    except (OSError, EOFError, zlib.error) as error:
-        raise StorageError(getattr(error, "errno", None), f"the input cannot be read to its end: {error}") from None
+    except OSError as error:
+        raise StorageError(error.errno, f"the input cannot be read to its end: {error.strerror}") from None

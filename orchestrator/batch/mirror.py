@@ -94,15 +94,31 @@ class Mirror:
                 f"{self._remote.url!r} is being written by another run on this machine; wait for it"
             ) from None
         left, mine = self._remote.read(self._owner), self.spool / ".owner"
-        if left is None or not mine.exists() or left.split()[0] != mine.read_bytes():
-            if left is not None:
-                self._require_silence(left)
-            self._clear()
-            self._fetch()
-        else:  # which segments there are as here is not known: all are uploaded
-            self._digests = {name: [b""] * len(parts) for name, parts in files_of(self._objects()).items()}
+        name, *scope = mine.read_text().splitlines() if mine.exists() else [""]
+        if left is not None and left.split()[0] == name.encode():
+            if scope == list(self._scope):
+                self._go_on(left)
+                return
+            # another run of this results file: its files give way once they are there
+            other = Mirror(self._remote, self.spool, scope, self._upload_s, self._on_failure)
+            other._go_on(left)
+            other.push()
+        elif left is not None:
+            self._require_silence(left)
+        self._clear()
+        self._fetch()
         self._beat()
-        mine.write_text(self._name)
+        mine.write_text("\n".join((self._name, *self._scope)))
+
+    def _go_on(self, left: bytes) -> None:
+        """Under the name of the process that left the spool: killed at any time, its spool still is the newest state.
+
+        Which segments there are as here is not known: all are uploaded.
+        """
+        name, beats, *_ = left.decode().split()
+        self._name, self._beats = name, count(int(beats) + 1)
+        self._digests = {name: [b""] * len(parts) for name, parts in files_of(self._objects()).items()}
+        self._beat()
 
     def _require_silence(self, left: bytes) -> None:
         """Whoever writes there gives a sign of life with every upload."""
@@ -183,7 +199,8 @@ class Mirror:
 
     def _push(self, name: str, stat: tuple[int, int]) -> None:
         """A file's segments that differ from those there; whole ones of before are taken to be as they were, unless
-        this is the first upload of the process."""
+        this is the first upload of the process. What came behind the size in `stat` waits: it may stand on other files.
+        """
         known = self._digests.get(name, [])
         first = max(len(known) - 1, 0) if name in self._uploaded else 0
         first = 0 if stat[0] < first * SEGMENT else first
@@ -191,7 +208,7 @@ class Mirror:
         try:
             with (self.spool / name).open("rb") as file:
                 file.seek(first * SEGMENT)
-                while (data := file.read(SEGMENT)) or not digests:
+                while (data := file.read(min(SEGMENT, max(stat[0] - file.tell(), 0)))) or not digests:
                     digests.append(blake2b(data, digest_size=16).digest())
                     i = len(digests) - 1
                     if known[i : i + 1] != digests[-1:]:

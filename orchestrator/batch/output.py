@@ -22,6 +22,8 @@ def written(out: str, scope: Sequence[str], upload_s: float, spool: Path | None,
 
     stop is set to "storage" when nothing can be uploaded any more. StorageError at the end if the rest cannot be.
     """
+    if not out.strip():
+        raise UsageError("--out is empty: give a folder, or a URL of one ('.' is the current folder)")
     if not is_remote(out):
         yield local_path(out)
         return

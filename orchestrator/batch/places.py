@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -75,9 +76,12 @@ class InputFile:
 
     @contextlib.contextmanager
     def unpacked(self) -> Iterator[IO[bytes]]:
-        """Its bytes, those in a `.gz` file if it is one."""
+        """Its bytes, those in a `.gz` file if it is one. OSError for one that is cut short or damaged, too."""
         with self.open() as file:
-            yield gzip.GzipFile(fileobj=file) if self.suffix.endswith(".gz") else file  # type: ignore[misc]
+            try:
+                yield gzip.GzipFile(fileobj=file) if self.suffix.endswith(".gz") else file  # type: ignore[misc]
+            except (EOFError, zlib.error) as error:
+                raise OSError(None, str(error)) from None
 
     @classmethod
     def matching(cls, pattern: str) -> list[InputFile]:

@@ -21,13 +21,14 @@ MAX_LINE = 16 << 20
 
 
 class ResultsFile:
-    """Rows of the run `name`, those of earlier processes included; held by one process at a time.
+    """Rows of the run `name`, those of earlier processes included once `load` has read them; held by one process at a
+    time.
 
-    An unfinished last line is cut off. UsageError if the file cannot be used, is held, or has a line that is no row.
+    UsageError if the file cannot be used, or is held.
     `counts`: rows by "done" and "failed". `tokens`: generated for these rows in all. `skips`: what CGEE did in them.
     """
 
-    def __init__(self, path: Path, name: str, drop_errors: bool = False) -> None:
+    def __init__(self, path: Path, name: str) -> None:
         self.path = path
         self.name = name
         self.counts = {"done": 0, "failed": 0}
@@ -36,31 +37,55 @@ class ResultsFile:
         self.tokens = 0
         self.skips = SkipReport()
         self._finished: set[bytes] = set()
-        try:
+        self._broke: StorageError | None = None
+        self._fd = -1
+        with self._let_go_on_error():
+            path.parent.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
             self._hold()
+
+    def load(self, drop_errors: bool = False) -> None:
+        """Read what is there. An unfinished last line is cut off, and with drop_errors this run's error rows are taken
+        out. UsageError for a line that is no row."""
+        with self._let_go_on_error():
             if drop_errors:
                 self._rewrite()
             self._load()
-        except OSError as error:
-            raise UsageError(f"cannot write {str(path)!r}: {error.strerror}") from None
 
     def __contains__(self, key: str) -> bool:
         return bytes.fromhex(key) in self._finished
 
     def append(self, key: str, row: Mapping[str, Any]) -> None:
-        """Readable by others when this returns. StorageError if it cannot be written."""
+        """Readable by others when this returns. StorageError if it cannot be written, and from then on: behind a part
+        of a row there must be no other one; the next process cuts it off."""
+        if self._broke is not None:
+            raise self._broke
         line = json.dumps({**row, "run": self.name, "key": key}, ensure_ascii=False, allow_nan=False) + "\n"
         data = memoryview(line.encode("utf-8", "replace"))
         try:
             while data:
                 data = data[os.write(self._fd, data) :]
         except OSError as error:
-            raise StorageError(error.errno, f"cannot write {str(self.path)!r}: {error.strerror}") from None
+            self._broke = StorageError(error.errno, f"cannot write {str(self.path)!r}: {error.strerror}")
+            raise self._broke from None
         self._note(key, row)
 
     def close(self) -> None:
-        os.close(self._fd)
+        """Let the file go; may be called twice."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    @contextlib.contextmanager
+    def _let_go_on_error(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.close()
+            raise UsageError(f"cannot write {str(self.path)!r}: {error.strerror}") from None
+        except BaseException:
+            self.close()
+            raise
 
     def _hold(self) -> None:
         try:
@@ -111,7 +136,7 @@ class ResultsFile:
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, self.path)
-        os.close(self._fd)
+        self.close()
         self._fd = os.open(self.path, os.O_RDWR | os.O_APPEND)
         self._hold()
 

@@ -82,8 +82,8 @@ def _add(facts: RunFacts, row: dict[str, Any]) -> None:
 
 def trees_of(run: Run, facts: RunFacts, most: int) -> Iterator[dict[str, Any]]:
     """The first `most` trees: of rows with results, in order, then of problems half-grown, which get a row too."""
-    seen = {row["id"] for row in facts.rows}
-    found = (tree for row in facts.rows if (tree := _finished(run, row["id"])) is not None)
+    seen = dict.fromkeys(row["id"] for row in facts.rows)
+    found = (tree for name in seen if (tree := _finished(run, name)) is not None)
     yield from islice(found, most)
     for path in islice(run.journal_paths(without=seen), max(most - len(seen), 0)):
         try:

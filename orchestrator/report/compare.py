@@ -26,7 +26,7 @@ class Difference:
 
 def compare(first: Run, second: Run) -> Difference:
     """lost: right before and not now; won: the reverse; changed: another answer, neither lost nor won."""
-    rows = [{row["id"]: row for row in run.rows()} for run in (first, second)]
+    rows = [_by_id(run) for run in (first, second)]
     shared = [name for name in rows[0] if name in rows[1]]
     pairs = [(name, rows[0][name], rows[1][name]) for name in shared]
     lost = tuple(n for n, a, b in pairs if a.get("correct") and not b.get("correct"))
@@ -65,6 +65,15 @@ def lines_of(found: Difference, most: int = 20) -> list[str]:
     lines.append(_change("tokens", *found.tokens, ""))
     lines.append(_change("seconds", *found.seconds, ".1f"))
     return lines
+
+
+def _by_id(run: Run) -> dict[str, dict[str, Any]]:
+    """The error row of an id that was given twice does not stand for the problem that has it."""
+    rows: dict[str, dict[str, Any]] = {}
+    for row in run.rows():
+        if row["id"] not in rows or row.get("error") is None:
+            rows[row["id"]] = row
+    return rows
 
 
 def _change(name: str, before: float, now: float, form: str) -> str:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from orchestrator.batch.events import read_events
 from orchestrator.batch.folder import Run
 from orchestrator.batch.journal import JournalContent
 from orchestrator.config import UsageError
@@ -39,7 +38,7 @@ def export(run: Run, kind: str, problem_id: str | None = None) -> Iterator[str |
     if kind == "trajectories":
         return (json.dumps(row, ensure_ascii=False) + "\n" for content in contents for row in trajectories(content))
     if kind == "requests":
-        return iter(requests(run, contents))
+        return requests(run, contents)
     if kind == "graphml":
         return iter([drawing.graphml({content.problem.id: tree_of(content)["nodes"] for content in contents})])
     return _json(run, contents)
@@ -97,7 +96,7 @@ def trace(run: Run) -> str:
         times = {"ts": round(begins_s * 1e6), "dur": max(round((ends_s - begins_s) * 1e6), 0)}
         events.append({"name": name, "ph": "X", "pid": process, "tid": thread, **times})
 
-    for event in read_events(run.events, frozenset({"begin", "busy", "start", "finish"})):
+    for event in run.happened(frozenset({"begin", "busy", "start", "finish"})):
         kind, now = event["kind"], float(event["t"])
         if kind == "begin":
             zero = now

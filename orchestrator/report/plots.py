@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 
 from orchestrator.report.harmless import escaped
 
@@ -70,7 +71,10 @@ def running_share(title: str, hits: Sequence[bool]) -> str:
 
 
 def timeline(title: str, busy: Sequence[tuple[str, float, float]], most: int = 4000) -> str:
-    """One lane an engine, a block for each stretch (name, begin, end in seconds) of work."""
+    """One lane an engine, a block for each stretch (name, begin, end in seconds) of work.
+
+    Of more than `most` stretches, neighbours are one block, the paler the less of it was work.
+    """
     if not busy:
         return figure(title, "<p class=none>no calls were made</p>")
     names = sorted({name for name, _, _ in busy})
@@ -80,13 +84,28 @@ def timeline(title: str, busy: Sequence[tuple[str, float, float]], most: int = 4
     for i, name in enumerate(names):
         parts.append(f'<text x="96" y="{i * step + 14}" text-anchor="end">{escaped(name)}</text>')
         parts.append(f'<rect class="lane" x="102" y="{i * step + 3}" width="{inner}" height="14"/>')
-    for name, begins, ends in busy[:most]:
+    for name, begins, ends, worked in _merged(busy, end * len(names) / most if len(busy) > most else 0.0):
         x, width = 102 + inner * begins / end, max(inner * (ends - begins) / end, 0.5)
-        y = names.index(name) * step + 3
-        parts.append(f'<rect class="bar" x="{x:.1f}" y="{y}" width="{width:.1f}" height="14"/>')
+        y, share = names.index(name) * step + 3, worked / ((ends - begins) or 1.0)
+        pale = f' opacity="{share:.2f}"' if worked < ends - begins else ""
+        parts.append(f'<rect class="bar" x="{x:.1f}" y="{y}" width="{width:.1f}" height="14"{pale}/>')
     parts.append(f'<text x="102" y="{len(names) * step + 14}">0 s</text>')
     parts.append(f'<text x="{102 + inner}" y="{len(names) * step + 14}" text-anchor="end">{_number(end)} s</text>')
     return figure(title, _svg(title, parts, len(names) * step + 20, WIDTH * 2))
+
+
+def _merged(busy: Sequence[tuple[str, float, float]], gap_s: float) -> Iterator[tuple[str, float, float, float]]:
+    """(name, begin, end, seconds of work in it): stretches of a name with shorter gaps between them are one."""
+    for name, stretches in groupby(sorted(busy), key=lambda stretch: stretch[0]):
+        block: list[float] = []
+        for _, begins, ends in stretches:
+            if block and begins - block[1] < gap_s:
+                block = [block[0], max(block[1], ends), block[2] + ends - begins]
+                continue
+            if block:
+                yield name, block[0], block[1], block[2]
+            block = [begins, ends, ends - begins]
+        yield name, block[0], block[1], block[2]
 
 
 def _axes(low: str, high: str, top: str) -> list[str]:

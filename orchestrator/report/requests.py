@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from orchestrator.batch.events import read_events
 from orchestrator.batch.folder import Run
 from orchestrator.batch.journal import JournalContent
 from search.types import Outcome
@@ -23,11 +22,13 @@ def requests(run: Run, contents: Iterator[JournalContent]) -> Iterator[str]:
     `output_length`, `hash_ids` of blocks of `block_tokens` tokens; and `id`, `parent`, `score`, `segments` and
     `output_id`, which name the path node by node. Texts are not in it.
     """
-    began = {e["problem"]: float(e["t"]) for e in read_events(run.events, frozenset({"start"}))}
+    began = {e["problem"]: float(e["t"]) for e in run.happened(frozenset({"start"}))}
     zero = min(began.values(), default=0.0)
-    for content in contents:
-        for row in _rows(content, began.get(content.problem.id, zero) - zero):
-            yield json.dumps(row) + "\n"
+    return (
+        json.dumps(row) + "\n"
+        for content in contents
+        for row in _rows(content, began.get(content.problem.id, zero) - zero)
+    )
 
 
 def _rows(content: JournalContent, start_s: float) -> Iterator[dict[str, Any]]:
@@ -62,8 +63,9 @@ def _rows(content: JournalContent, start_s: float) -> Iterator[dict[str, Any]]:
 
 
 def _length(outcome: Outcome) -> int:
-    """Tokens of the path that the outcome grew from: each of its rows reused or prefilled all but the last."""
-    rows = max(len(outcome.samples), 1)
+    """Tokens of the path that the outcome grew from: each of its rows, of which equal ones are one sample, reused or
+    prefilled all but the last."""
+    rows = max(sum(sample.multiplicity for sample in outcome.samples), 1)
     return (outcome.cost.prefilled + sum(outcome.cost.reused.values())) // rows + 1
 
 

@@ -14,6 +14,7 @@ pytest.importorskip("pydantic")
 from engine.scripted import ScriptedEngine
 from orchestrator import Orchestrator, UsageError
 from orchestrator.problems import read_problems
+from orchestrator.task_problems import task_problems
 from search.strategies.base import TreeStrategy
 from search.strategies.greedy import Greedy
 from search.types import Event, Verdict
@@ -41,6 +42,13 @@ def test_files_as_people_have_them(tmp_path: Path):
     for argument, word in ((str(tmp_path), "folder"), ("gone.json", "no such file"), ("gone.csv", "no such file")):
         with pytest.raises(UsageError, match=word):
             read_problems(argument)
+    (tmp_path / "D.JSONL").write_text('{"question": "a"}\n{"question": "b"}\n')
+    assert [p.text for p in read_problems(str(tmp_path / "D.JSONL"))] == ["a", "b"]
+    assert len(task_problems(str(tmp_path / "D.JSONL"), "plain", {}, None, 0)[1]) == 2
+    for name in ("data.csv", "D.CSV", "rows.jsonl.gz", "rows.json"):
+        (tmp_path / name).write_text("question,answer\na,1\n")
+        with pytest.raises(UsageError, match=r"is not read here: .*\.jsonl file .*`run` reads .*\.csv"):
+            read_problems(str(tmp_path / name))
     assert read_problems("Is data.json a file?")[0].text == "Is data.json a file?"
 
 
@@ -53,6 +61,10 @@ def test_files_as_people_have_them(tmp_path: Path):
         (lambda o: o.solve("a", budget={"tokens": "x"}), "whole number"),
         (lambda o: o.solve("a", budget={"seconds": math.nan}), "finite"),
         (lambda o: o.solve("a", budget=5), "mapping"),
+        (lambda o: o.solve("a", seed=2**64), "seed must be a whole number of at most 64 bits"),
+        (lambda o: o.stream("a", seed=-(2**63) - 1), "seed must be"),
+        (lambda o: o.solve_many(["a"], seed=1.5), "seed must be"),
+        (lambda o: o.run_batch("rows.jsonl", "out", seed=2**64), "seed must be"),
         (lambda o: o.solve("a", "tot", hints="abc"), "list of texts"),
         (lambda o: o.solve("a", "tot", hints=[1, 2]), "list of texts"),
         (lambda o: o.solve("a", "tot", order="dfs", prune_below="abc"), "prune_below must be a number"),

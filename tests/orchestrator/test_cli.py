@@ -39,6 +39,8 @@ def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
         (["hi", "-o", "brnch=3"], ["no option 'brnch'", "choices", "max_depth"]),
         (["hi", "-o", "b=0"], ["option b", ">= 1", "got 0"]),
         (["hi", "-o", "b"], ["key=value", "'b'"]),
+        (["hi", "-o", "seed=3"], ["no option 'seed'"]),
+        (["hi", "-o", "name=3"], ["'name'"]),
         (["hi", "--set", "enginez=2"], ["'enginez'", "did you mean 'engines'"]),
         (["hi", "--set", "temperature=-1"], ["temperature=-1"]),
         (["hi", "--engines", "0"], ["engines=0", "at least 1"]),
@@ -74,7 +76,15 @@ def test_files_that_are_not_text_or_not_rows(capsys, tmp_path: Path):
     (tmp_path / "bad.txt").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "bad.jsonl").write_text('{"question": "a"}\n{"q": 1}\n')
     (tmp_path / "broken.jsonl").write_text("{\n")
-    for name, word in (("bad.txt", "not UTF-8"), ("bad.jsonl", "bad.jsonl:2"), ("broken.jsonl", "not JSON")):
+    (tmp_path / "long.jsonl").write_text('{"question": "a", "answer": 1' + "0" * 5000 + "}\n")
+    (tmp_path / "deep.jsonl").write_text("[" * 100_000 + "\n")
+    for name, word in (
+        ("bad.txt", "not UTF-8"),
+        ("bad.jsonl", "bad.jsonl:2"),
+        ("broken.jsonl", "not JSON"),
+        ("long.jsonl", "too many digits"),
+        ("deep.jsonl", "nested too deeply"),
+    ):
         code, _, err = run(capsys, str(tmp_path / name), *SIMULATED)
         assert (code, word in err) == (2, True), err
 

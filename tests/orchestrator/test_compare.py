@@ -1,6 +1,7 @@
 """The `compare` and `estimate` commands, and the verifiers that can be named."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -105,6 +106,40 @@ def test_a_run_that_was_stopped_goes_on_from_its_file(capsys, data, tmp_path, mo
     assert len(out_file.read_text().splitlines()) == 1 + 24
 
 
+def test_an_answer_that_was_corrected_is_graded_anew(capsys, data, tmp_path):
+    out_file = tmp_path / "run.jsonl"
+    arguments = ("--data", str(data), "--strategies", "greedy", "--json", "--out", str(out_file), *SIMULATED)
+
+    def accuracy() -> float:
+        return json.loads(run(capsys, "compare", *arguments)[1])["strategies"][0]["accuracy"]
+
+    assert accuracy() > 0
+    rows = [json.loads(line) for line in data.read_text().splitlines()]
+    data.write_text("".join(json.dumps({**row, "answer": "none of these"}) + "\n" for row in rows))
+    assert accuracy() == 0
+    assert len(out_file.read_text().splitlines()) == 1 + 2 * 12
+
+
+def test_a_full_disk_keeps_what_was_written_and_the_same_command_goes_on(capsys, data, tmp_path):
+    out_file = tmp_path / "run.jsonl"
+    arguments = ["compare", "--data", str(data), "--strategies", "greedy", "--out", str(out_file), *SIMULATED]
+    limited = (
+        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2);"
+        "from orchestrator.cli import main; main(sys.argv[2:])"
+    )
+    lines = [0]
+    for size in (3000, 1000):  # room for some records, then for fewer bytes than there are
+        command = [sys.executable, "-c", limited, str(size), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+        assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1 and "File too large" in done.stderr
+        assert done.returncode == (75 if size == 3000 else 2)
+        lines.append(out_file.read_text().count("\n"))
+    assert 1 < lines[1] == lines[2] < 1 + 12
+    assert run(capsys, *arguments)[0] == 0
+    assert len(out_file.read_text().splitlines()) == 1 + 12
+
+
 def test_a_file_with_other_settings_is_refused_by_name(capsys, data, tmp_path):
     out_file = tmp_path / "run.jsonl"
     arguments = ("--data", str(data), "--strategies", "greedy", "--limit", "2", "--out", str(out_file), *SIMULATED)
@@ -129,6 +164,7 @@ def test_a_file_with_other_settings_is_refused_by_name(capsys, data, tmp_path):
         (["--data", "DATA", "--task", "gsm8k", "-t", "colour=red"], ["task 'gsm8k'", "colour"]),
         (["--data", "DATA", "--task", "reasoning_gym"], ["leave out --data"]),
         (["--data", "OPEN"], ["needs problems with an 'answer'"]),
+        (["--data", "LONG"], ["long.jsonl:1 is not JSON", "too many digits"]),
         (["--data", "TWICE"], ["a different id for every problem", "'1'"]),
         (["--data", "DATA", "--tokens", "0"], ["budget tokens", "positive"]),
         (["--data", "DATA", "--verifier", "oracle"], ["'oracle'", "self_evaluation"]),
@@ -139,7 +175,9 @@ def test_bad_input_is_one_clear_line_and_exit_2(capsys, data, tmp_path, argument
     unanswered.write_text('{"question": "Why?"}\n', encoding="utf-8")
     twice = tmp_path / "twice.jsonl"
     twice.write_text('{"id": "1", "question": "6 * 7?", "answer": "42"}\n' * 2, encoding="utf-8")
-    files = {"DATA": data, "OPEN": unanswered, "TWICE": twice}
+    long = tmp_path / "long.jsonl"
+    long.write_text('{"question": "a", "answer": 1' + "0" * 5000 + "}\n", encoding="utf-8")
+    files = {"DATA": data, "OPEN": unanswered, "TWICE": twice, "LONG": long}
     given = [str(files.get(word, word)) for word in arguments]
     code, out, err = run(capsys, "compare", *given, *SIMULATED)
     assert (code, out) == (2, "")
@@ -197,6 +235,7 @@ def test_case_27_estimate_in_words_splits_generation_and_verification(capsys):
     [
         (["hi", "--strategy", "totx"], ["'totx'", "did you mean 'tot'"]),
         (["hi", "-o", "b=0"], ["option b", ">= 1"]),
+        (["hi", "-o", "budget=3"], ["no option 'budget'"]),
         (["hi", "--tokens", "0"], ["budget tokens", "positive"]),
         ([" "], ["problem is empty"]),
     ],

@@ -11,7 +11,7 @@ def test_idle_share_and_stretches():
         now[0] = t
         activity.on_call(engine, begins)
 
-    assert activity.idle_share() == {}
+    assert activity.idle_share("abc") == {}
     at(10.0, "a", True)
     at(11.0, "a", True)
     at(12.0, "b", True)
@@ -21,7 +21,7 @@ def test_idle_share_and_stretches():
     at(14.0, "a", False)
     at(16.0, "a", True)
     now[0] = 20.0
-    assert activity.idle_share() == {"a": 0.22, "b": 0.2}
+    assert activity.idle_share("abc") == {"a": 0.22, "b": 0.2, "c": 1.0}
     assert activity.stretches() == []
     at(20.0, "a", False)
     assert activity.stretches() == [Busy("a", 10.0, 14.0)]

@@ -66,7 +66,7 @@ def test_a_row_that_got_no_further_than_its_journal_counts_once(path: Path, writ
         if event.kind == "wave":
             stop.set("test")
 
-    run(path, rows, out, stop=stop, on_event=pause)
+    run(path, rows, out, halt=stop, on_event=pause)
     run(path, rows, out)
     run(path, rows, tmp_path / "one")
     assert [row["skips"] for row in read_rows(out)] == [row["skips"] for row in read_rows(tmp_path / "one")]

@@ -13,10 +13,12 @@ import pytest
 
 pytest.importorskip("typer")
 
+from orchestrator.batch.events import EventLog, last_event
 from orchestrator.batch.live import JobProgress
 from orchestrator.batch.view import clock, plain_line, table
 from orchestrator.cli import main
 from search.types import Event
+from tests.orchestrator.batch.jobs import run as job
 
 ROOT = Path(__file__).parents[3]
 SIMULATED = ("--model", "simulated", "--runtime", "inline")
@@ -53,6 +55,7 @@ def test_exit_codes(capsys, write_rows, tmp_path: Path):
     [
         (["gone.jsonl"], ["no such file", "'gone.jsonl'"]),
         (["ROWS", "--strategy", "totx"], ["'totx'", "did you mean 'tot'"]),
+        (["ROWS", "-o", "on_event=3"], ["no option 'on_event'"]),
         (["ROWS", "--shard", "2/2"], ["--shard", "'2/2'"]),
         (["ROWS", "--limit", "0"], ["limit", "at least 1"]),
         (["ROWS", "--retries", "-1"], ["retries", "at least 0"]),
@@ -70,6 +73,15 @@ def test_usage_errors_are_one_line_and_exit_2(capsys, write_rows, tmp_path: Path
     assert err.count("\n") == 1 and all(word in err for word in words)
 
 
+def test_an_empty_folder_name_is_no_folder(capsys, write_rows, tmp_path: Path, monkeypatch):
+    rows = write_rows(1)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    code, out, err = call(capsys, "run", rows, "--out", "", *SIMULATED)
+    assert (code, out) == (2, "") and "--out is empty" in err
+    assert not list((tmp_path / "here").iterdir())
+
+
 def test_options_reach_the_run(capsys, write_rows, tmp_path: Path):
     config = tmp_path / "run.yaml"
     config.write_text("model: simulated\nruntime: inline\nmax_step_tokens: 9\n")
@@ -85,6 +97,15 @@ def test_options_reach_the_run(capsys, write_rows, tmp_path: Path):
     assert {(row["stop_reason"], row["seed"], row["strategy"]) for row in found} == {("nodes", 5, "mcts")}
     settings = json.loads((out / "runs/mcts.1-of-2/run.json").read_text())["settings"]
     assert (settings["max_step_tokens"], settings["strategy.simulations"], settings["budget.nodes"]) == (9, 9, 4)
+
+
+def test_a_strategys_option_may_be_called_as_an_argument_of_the_job(capsys, write_rows, tmp_path: Path):
+    arguments = ("--strategy", "self_consistency", "-o", "stop=window", *SIMULATED, "-q")
+    assert call(capsys, "run", write_rows(2), "--out", tmp_path / "out", *arguments)[0] == 0
+    settings = json.loads((tmp_path / "out/runs/self_consistency/run.json").read_text())["settings"]
+    assert settings["strategy.stop"] == "window"
+    summary = job(write_rows(2), tmp_path / "python", "self_consistency", stop="none")
+    assert (summary.rows, summary.stop) == (2, None)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -121,6 +142,23 @@ def test_case_26_status_from_another_shell(capsys, write_rows, tmp_path: Path):
     events.write_text("\n".join(kept) + '\n{"torn')
     code, text, _ = call(capsys, "status", out, "--name", "tot")
     assert code == 0 and ("; running" in text or "killed?" in text)
+
+
+def test_the_last_progress_is_found_however_far_from_the_end_it_is(tmp_path: Path, monkeypatch):
+    file = tmp_path / "events.jsonl"
+    log = EventLog(file, clock=lambda: 5.0)
+    log.write("progress", None, {"done": 1})
+    log.write("progress", None, {"done": 2})
+    for i in range(4000):
+        log.write("node", "p0", {"node": f"r.{i}", "note": "x" * 100})
+    log.close()
+    found = last_event(file, frozenset({"begin", "progress"}))
+    assert found is not None and found["done"] == 2
+    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:4]) + b'{"v": 1, "kind": "progress"')
+    for size in range(1, 300):
+        monkeypatch.setattr("orchestrator.batch.events._PIECE", size)
+        assert last_event(file, frozenset({"progress"})) == found
+        assert last_event(file, frozenset({"end"})) is None
 
 
 def test_the_plain_line_and_the_table_say_what_matters():

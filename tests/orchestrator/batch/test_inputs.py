@@ -14,6 +14,7 @@ pytest.importorskip("pydantic")
 from orchestrator.batch import formats
 from orchestrator.batch.formats import MAX_ROW_BYTES
 from orchestrator.batch.inputs import BatchInput, Columns, Shard
+from orchestrator.batch.places import InputFile
 from orchestrator.config import UsageError
 
 LINES = '{"id": "a", "question": "One?", "answer": 1}\n\n{"question": "Two?"}\n'
@@ -48,6 +49,21 @@ def test_a_glob_reads_all_files_in_order_and_ids_do_not_collide(tmp_path: Path):
     assert rows == [("a.jsonl:1", ("a?", None), None), ("b.jsonl:1", ("b?", None), None)]
 
 
+def test_files_of_one_name_are_told_apart_by_their_folders_however_the_input_is_named(tmp_path: Path, monkeypatch):
+    for name in ("train", "x/train", "y/train", "y/test"):
+        (tmp_path / f"{name}.jsonl").parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.jsonl").write_text('{"question": "One?"}\njunk\n')
+    monkeypatch.chdir(tmp_path / "x")
+    patterns = (str(tmp_path / "**/*.jsonl"), "../**/*.jsonl", "./../**/*.jsonl", f"file://{tmp_path}/**/*.jsonl")
+    named = [[(row.id, row.key) for row in BatchInput.open(pattern).rows()] for pattern in patterns]
+    assert all(sorted(rows) == sorted(named[0]) for rows in named)
+    files = ("test.jsonl", f"{tmp_path.name}/train.jsonl", "x/train.jsonl", "y/train.jsonl")
+    assert sorted(name for name, _ in named[0]) == sorted(f"{file}:{n}" for file in files for n in (1, 2))
+    assert len({key for _, key in named[0]}) == 8
+    alone = [[row.key for row in BatchInput.open(name).rows()] for name in ("train.jsonl", "../x/train.jsonl")]
+    assert alone[0] == alone[1]
+
+
 @pytest.mark.skipif(importlib.util.find_spec("pyarrow") is not None, reason="pyarrow is installed")
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path):
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
@@ -67,6 +83,24 @@ def test_parquet(tmp_path: Path):
     assert source.count() == 2
 
 
+@pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="pyarrow is not installed")
+def test_a_parquet_file_that_is_damaged(tmp_path: Path):
+    import pyarrow
+    from pyarrow.parquet import write_table
+
+    whole, cut, page = (tmp_path / f"{name}.parquet" for name in ("whole", "cut", "page"))
+    write_table(pyarrow.table({"question": [f"{i}?" for i in range(1000)]}), whole)
+    data = whole.read_bytes()
+    cut.write_bytes(data[:-9])
+    with pytest.raises(UsageError, match=r"cannot be read: '.*cut\.parquet': .*Parquet"):
+        BatchInput.open(str(cut))
+    with pytest.raises(OSError, match="Parquet"):
+        BatchInput((InputFile(str(cut)),)).count()
+    page.write_bytes(data[:4] + bytes(64) + data[68:])
+    with pytest.raises(UsageError, match=r"cannot be read: '.*page\.parquet'"):
+        BatchInput.open(str(page))
+
+
 @pytest.mark.parametrize(
     ("name", "data", "columns", "words"),
     [
@@ -77,7 +111,19 @@ def test_parquet(tmp_path: Path):
         ("a.csv", b"text,gold\n1,2\n", {}, "column 'question' is not in the input, which has: text, gold"),
         ("a.jsonl", b'{"question": "x"}\n', {"question": "prompt"}, "column 'prompt' is not in"),
         ("a.jsonl", b'{"question": "x"}\n', {"answer": "gold"}, "column 'gold' is not in"),
-        ("a.jsonl.gz", b"no gzip", {}, "cannot be read"),
+        ("a.jsonl.gz", b"no gzip", {}, r"cannot be read: '.*a\.jsonl\.gz': Not a gzipped file"),
+        (
+            "a.jsonl.gz",
+            gzip.compress(b'{"question": "x"}\n', mtime=0)[:12],
+            {},
+            r"cannot be read: '.*a\.jsonl\.gz': Compressed",
+        ),
+        (
+            "a.jsonl.gz",
+            gzip.compress(b"x", mtime=0)[:10] + b"\xff" * 9,
+            {},
+            r"cannot be read: '.*a\.jsonl\.gz': Error -3",
+        ),
     ],
 )
 def test_a_wrong_input_is_a_usage_error(tmp_path: Path, name, data, columns, words):
@@ -97,6 +143,7 @@ def test_a_wrong_input_is_a_usage_error(tmp_path: Path, name, data, columns, wor
         (b"[1]", "no JSON object"),
         (b"{", "not JSON"),
         (b"[" * 100_000, "nested too deeply"),
+        (b'{"question": "x", "answer": 1' + b"0" * 5000 + b"}", "too many digits"),
         (b'{"question": 5}', "no text under 'question'"),
         (b'{"text": "x"}', "no text under 'question'"),
         (b'{"question": "  "}', "empty"),

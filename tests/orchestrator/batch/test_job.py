@@ -1,6 +1,7 @@
 """Batch jobs in this process: rows as they finish, bad rows, retries, limits, pausing and going on."""
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -118,7 +119,7 @@ def test_case_69_finished_rows_are_skipped_and_half_grown_trees_go_on(write_rows
         if waves[0] == 9:
             stop.set("test")
 
-    first = run(rows, out, "mcts", config={"concurrency": 3}, stop=stop, on_event=pause)
+    first = run(rows, out, "mcts", config={"concurrency": 3}, halt=stop, on_event=pause)
     assert first.stop == "test" and first.rows < 12
     total += first.tokens
     resumed: list[Event] = []
@@ -187,6 +188,27 @@ def test_a_folder_that_is_being_written_is_refused(write_rows, tmp_path: Path):
     assert "being written by another run" in refused[0]
 
 
+def test_a_second_job_at_once_on_one_orchestrator_is_refused(write_rows, tmp_path: Path):
+    rows, began, refused = write_rows(3), threading.Event(), threading.Event()
+
+    def hold(event: Event) -> None:
+        if event.kind == "start":
+            began.set()
+            assert refused.wait(20)
+
+    with Orchestrator(**INLINE) as orchestrator:
+        first = threading.Thread(target=orchestrator.run_batch, args=(rows, tmp_path / "a"), kwargs={"on_event": hold})
+        first.start()
+        assert began.wait(60)
+        try:
+            with pytest.raises(UsageError, match="is running a batch job"):
+                orchestrator.run_batch(rows, tmp_path / "b")
+        finally:
+            refused.set()
+            first.join()
+        assert orchestrator.run_batch(rows, tmp_path / "b").rows == orchestrator.run_batch(rows, tmp_path / "a").rows
+
+
 def test_shards_make_the_whole(write_rows, tmp_path: Path):
     rows, out = write_rows(7), tmp_path / "out"
     for i in range(3):
@@ -216,6 +238,16 @@ def test_job_budgets_pause_and_the_same_call_goes_on(write_rows, read_rows, tmp_
     assert plain(read_rows(out)) == plain(read_rows(tmp_path / "whole"))
 
 
+def test_a_job_that_has_finished_has_not_paused_whatever_it_has_used(write_rows, tmp_path: Path):
+    rows, out = write_rows(3), tmp_path / "out"
+    used = run(rows, out, "greedy").all_tokens
+    assert run(rows, out, "greedy", job=JobOptions(max_tokens=used)).stop is None
+    summaries = [run(rows, tmp_path / "b", "greedy", job=JobOptions(max_tokens=used)) for _ in range(2)]
+    assert (summaries[-1].stop, summaries[-1].rows) == (None, 3)
+    more = run(write_rows(4), out, "greedy", job=JobOptions(max_tokens=used))
+    assert (more.stop, more.rows, more.tokens) == ("tokens", 3, 0)
+
+
 def test_an_input_of_100_000_rows_gives_its_first_result_at_once_and_is_read_as_needed(tmp_path: Path, monkeypatch):
     file, stop, read, rows_read = tmp_path / "large.jsonl", Stop(), [0], []
     with file.open("w") as out:
@@ -230,7 +262,7 @@ def test_an_input_of_100_000_rows_gives_its_first_result_at_once_and_is_read_as_
             if len(rows_read) == 30:
                 stop.set("test")
 
-    summary = run(file, tmp_path / "out", "greedy", stop=stop, on_event=watch)
+    summary = run(file, tmp_path / "out", "greedy", halt=stop, on_event=watch)
     assert rows_read[0] < 30
     assert 30 <= summary.rows <= 40 and read[0] < 60
 
@@ -282,6 +314,19 @@ def test_engines_stay_busy_on_a_batch_of_mixed_lengths(write_rows, tmp_path: Pat
     assert (summary.rows, summary.failed) == (64, 0)
     assert len(summary.idle) == 4
     assert 0.0 < sum(summary.idle.values()) / 4 < 0.10
+
+
+@pytest.mark.parametrize("seed", [-(2**63), 2**64 - 1])
+def test_every_seed_that_solve_takes_can_be_kept(write_rows, tmp_path: Path, seed: int):
+    assert run(write_rows(1), tmp_path / "out", "greedy", seed=seed).failed == 0
+
+
+def test_an_engine_that_was_never_called_was_idle(write_rows, tmp_path: Path):
+    summary = run(write_rows(1), tmp_path / "out", "greedy", config={"engines": 3})
+    assert sorted(summary.idle) == ["engine-0", "engine-1", "engine-2"]
+    assert sorted(summary.idle.values())[1:] == [1.0, 1.0]
+    progress = list(read_events(tmp_path / "out/runs/greedy/events.jsonl", frozenset({"progress"})))[-1]
+    assert sorted(progress["idle"].values())[1:] == [1.0, 1.0]
 
 
 def test_a_job_with_truth_reports_how_well_its_verifier_judged(write_rows, read_rows, tmp_path: Path):

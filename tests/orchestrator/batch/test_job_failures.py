@@ -3,6 +3,9 @@
 import errno
 import gzip
 import json
+import math
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +18,10 @@ from orchestrator.batch.frames import append_frames
 from orchestrator.batch.job import JobOptions
 from orchestrator.batch.journal import StorageError, journal_path
 from orchestrator.batch.records import pack
+from orchestrator.batch.results import ResultsFile
 from orchestrator.batch.stop import Stop
 from search.strategies.base import TreeStrategy
+from search.strategies.greedy import Greedy
 from search.types import Event
 from tests.orchestrator.batch.jobs import plain, run
 
@@ -76,6 +81,20 @@ def test_a_strategy_that_raises_costs_its_rows_only(write_rows, read_rows, tmp_p
     assert found == {"p0": None, "p1": "KeyError: 'broken'", "p2": None}
 
 
+def test_a_result_that_no_row_can_hold_costs_its_row_only(write_rows, read_rows, tmp_path: Path):
+    class NoNumber(Greedy):
+        def answer(self, tree):
+            found = super().answer(tree)
+            return replace(found, votes={"a": math.nan}) if tree.problem.id == "p1" else found
+
+    rows, out = write_rows(3), tmp_path / "out"
+    for retry in (False, True):  # a journal that ends with it does not stop the next process, either
+        summary = run(rows, out, NoNumber(), job=JobOptions(retry_errors=retry))
+        assert (summary.rows, summary.failed) == (3, 1)
+        broken = {row["id"]: row.get("error") for row in read_rows(out)}
+        assert "not JSON compliant" in broken["p1"] and broken["p0"] is broken["p2"] is None
+
+
 def test_an_id_given_twice_is_an_error_row(write_rows, read_rows, tmp_path: Path):
     rows = write_rows([{"id": 1, "question": "a"}, {"id": 1, "question": "b"}])
     for _ in range(2):
@@ -124,6 +143,57 @@ def test_a_full_disk_is_a_clean_error_and_the_job_goes_on_later(write_rows, read
     assert plain(read_rows(out)) == plain(read_rows(tmp_path / "whole"))
 
 
+def test_no_row_is_put_behind_a_part_of_one(tmp_path: Path, monkeypatch):
+    """A disk that was full for a moment: half a row is written, then nothing, then there is room again."""
+    file, calls, real = tmp_path / "results.jsonl", [0], os.write
+
+    def write(fd, data):
+        calls[0] += 1
+        if calls[0] == 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(fd, data[:10] if calls[0] == 2 else data)
+
+    results = ResultsFile(file, "a")
+    results.load()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", write)
+        results.append("00", {"id": "p0"})
+        for key in ("01", "02"):
+            with pytest.raises(StorageError, match="No space left"):
+                results.append(key, {"id": "p1"})
+    results.close()
+    again = ResultsFile(file, "a")
+    again.load()
+    again.append("01", {"id": "p1"})
+    again.close()
+    assert [json.loads(line)["id"] for line in file.read_text().splitlines()] == ["p0", "p1"]
+
+
+def test_a_file_that_is_refused_is_let_go(tmp_path: Path):
+    file = tmp_path / "results.jsonl"
+    file.write_text("junk\n")
+    kept = []  # refusals with their tracebacks, as a user's session has them
+    for _ in range(2):
+        with pytest.raises(UsageError, match="is no result row") as refused:
+            ResultsFile(file, "a").load()
+        kept.append(refused)
+    file.write_text("")
+    ResultsFile(file, "a").close()
+
+
+def test_a_refused_start_leaves_neither_settings_nor_fewer_rows(write_rows, read_rows, tmp_path: Path):
+    rows, out = write_rows([{"id": 1, "question": "a"}, {"id": 2, "question": ""}]), tmp_path / "out"
+    out.mkdir()
+    held = ResultsFile(out / "results.jsonl", "other")
+    with pytest.raises(UsageError, match="being written by another run"):
+        run(rows, out, "greedy", config={"temperature": 0.1})
+    held.close()
+    assert run(rows, out, "greedy").failed == 1
+    with pytest.raises(UsageError, match="other settings: temperature"):
+        run(rows, out, "greedy", config={"temperature": 0.1}, job=JobOptions(retry_errors=True))
+    assert len(read_rows(out)) == 2
+
+
 def test_an_unwritable_folder_is_a_usage_error_before_engines_start(write_rows, tmp_path: Path, monkeypatch):
     monkeypatch.setattr("orchestrator.orchestrator.start_pool", lambda *a, **k: pytest.fail("engines were started"))
     (tmp_path / "file").write_text("")
@@ -145,7 +215,7 @@ def test_a_damaged_journal_keeps_what_is_whole_and_the_row_says_so(write_rows, r
         if waves[0] == 2:
             stop.set("test")
 
-    run(rows, out, "mcts", stop=stop, on_event=pause)
+    run(rows, out, "mcts", halt=stop, on_event=pause)
     path = journal_path(out / "runs/mcts/journal", "p0")
     data = bytearray(path.read_bytes())
     data[-20] ^= 4

@@ -35,7 +35,7 @@ def url():
 def run(rows, out, spool: Path, strategy="mcts", config=None, stop=None, on_event=None, **job):
     options = JobOptions(spool=spool, upload_s=job.pop("upload_s", FAST), **job)
     with Orchestrator(**{**INLINE, **(config or {})}) as orchestrator:
-        return orchestrator.run_batch(rows, str(out), strategy, job=options, stop=stop, on_event=on_event)
+        return orchestrator.run_batch(rows, str(out), strategy, job=options, halt=stop, on_event=on_event)
 
 
 def rows_at(url: str) -> list[dict]:
@@ -166,6 +166,96 @@ def test_uploads_that_fail_pause_the_job_and_nothing_of_it_is_lost(write_rows, t
     monkeypatch.setattr(RemoteFolder, "write", real)
     second = run(rows, url, tmp_path / "spool", config=slow)
     assert second.rows == 12 and tokens[0] + second.tokens == whole.tokens
+
+
+def _killed(monkeypatch, *call, after: int, **options):
+    """A process that is killed after so many waves: nothing more is uploaded, its spool and its owner object stay."""
+    stop, waves = Stop(), [0]
+
+    def pause(event):
+        waves[0] += event.kind == "wave"
+        if waves[0] >= after:
+            stop.set("killed")
+
+    def end(self):
+        self._ending.set()
+        self._thread.join()
+        self._lock.close()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mirror.Mirror, "end", end)
+        return run(*call, stop=stop, on_event=pause, upload_s=1000.0, **options)
+
+
+def test_another_run_at_the_url_neither_takes_a_killed_ones_files_nor_has_its_own_removed(
+    write_rows, read_rows, tmp_path: Path, url: str, monkeypatch
+):
+    rows, stop, waves, spool = write_rows(6), Stop(), [0], tmp_path / "spool"
+    whole = {name: run(rows, tmp_path / "whole", tmp_path, name) for name in ("mcts", "tot")}
+
+    def pause(event):
+        waves[0] += event.kind == "wave"
+        if waves[0] == 14:
+            stop.set("test")
+
+    first = run(rows, url, spool, "mcts", {"concurrency": 2}, stop, pause)
+    killed = _killed(monkeypatch, rows, url, spool, "tot", {"concurrency": 2}, after=7)
+    assert first.rows and killed.rows
+    second = run(rows, url, spool, "mcts")
+    third = run(rows, url, spool, "tot")
+    assert first.tokens + second.tokens == whole["mcts"].tokens
+    assert killed.tokens + third.tokens == whole["tot"].tokens
+    there = {name: [row for row in rows_at(url) if row["run"] == name] for name in whole}
+    here = {name: [row for row in read_rows(tmp_path / "whole") if row["run"] == name] for name in whole}
+    assert {name: plain(found) for name, found in there.items()} == {n: plain(found) for n, found in here.items()}
+    assert [len(found) for found in there.values()] == [6, 6]
+    for name in whole:
+        journals = [at for at in RemoteFolder(url).names() if at.startswith(f"runs/{name}/journal")]
+        assert len(journals) == 6
+
+
+def test_a_process_killed_as_it_takes_up_a_spool_leaves_it_to_the_next(
+    write_rows, tmp_path: Path, url: str, monkeypatch
+):
+    rows, spool = write_rows(6), tmp_path / "spool"
+    whole = run(rows, tmp_path / "whole", tmp_path)
+    first = _killed(monkeypatch, rows, url, spool, config={"concurrency": 2}, after=12)
+    real = mirror.Mirror._beat
+
+    def killed(self):
+        real(self)
+        self._lock.close()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mirror.Mirror, "_beat", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(rows, url, spool)
+    assert first.tokens and first.tokens + run(rows, url, spool).tokens == whole.tokens
+
+
+def test_a_row_that_comes_while_files_are_uploaded_waits_for_its_journal(tmp_path: Path, url: str, monkeypatch):
+    copy = mirror.Mirror(RemoteFolder(url), tmp_path, ("results.jsonl", "runs/a/"), 1000.0, lambda error: None)
+    copy.begin()
+    journals = copy.spool / "runs/a/journal"
+    journals.mkdir(parents=True)
+    (journals / "1.journal").write_text("1")
+    (copy.spool / "results.jsonl").write_text("row 1\n")
+    real = RemoteFolder.write
+
+    def write(self, name, data):
+        if name.endswith("1.journal"):
+            (journals / "2.journal").write_text("2")
+            (copy.spool / "results.jsonl").write_text("row 1\nrow 2\n")
+        real(self, name, data)
+
+    monkeypatch.setattr(RemoteFolder, "write", write)
+    copy.push()
+    assert RemoteFolder(url).read("results.jsonl") == b"row 1\n"
+    copy.push()
+    assert RemoteFolder(url).read("results.jsonl") == b"row 1\nrow 2\n"
+    assert RemoteFolder(url).read("runs/a/journal/2.journal") == b"2"
+    copy.end()
 
 
 def test_places():

@@ -12,13 +12,18 @@ import pytest
 
 pytest.importorskip("typer")
 
+from engine.scripted import ScriptedEngine
+from orchestrator import Orchestrator
 from orchestrator.batch.folder import runs_of
 from orchestrator.batch.job import JobOptions
 from orchestrator.cli import main
 from orchestrator.report.collect import facts_of, trees_of
+from orchestrator.report.export import export
 from orchestrator.report.harmless import escaped, script_json, visible
 from orchestrator.report.layout import places, preorder
 from orchestrator.report.plots import bars, histogram, running_share, timeline
+from search.prompts import ChatPrompt
+from search.types import Problem
 from tests.orchestrator.report.hostile import HOSTILE
 
 
@@ -85,6 +90,23 @@ def test_diff_names_what_flipped(capsys, tmp_path: Path, simulated):
     assert "(+100.0%)" in text
 
 
+def test_an_id_that_was_given_twice_is_one_problem(capsys, tmp_path: Path):
+    row = {"id": "a", "question": "What is 1 + 1?", "answer": "2"}
+    with Orchestrator(model="simulated", runtime="inline", concurrency=1) as orchestrator:
+        for name, given in (("one", [row]), ("two", [row, {**row, "question": "What is 5 + 1?"}])):
+            (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in given))
+            orchestrator.run_batch(tmp_path / "rows.jsonl", tmp_path / name, "greedy")
+    text = call(capsys, "diff", tmp_path / "one", tmp_path / "two")[1]
+    assert text.splitlines()[:4] == [
+        "1 problems in both",
+        "right before, not now: 0",
+        "right now, not before: 0",
+        "another answer: 0",
+    ]
+    page = Path(call(capsys, "report", tmp_path / "two")[1].strip()).read_text()
+    assert page.count('class="tree-data"') == 1 and "given before" in page
+
+
 def test_json_trajectories_and_trace(capsys, simulated):
     out = simulated(2)
     code, text, _ = call(capsys, "export", out, "--format", "json")
@@ -103,6 +125,18 @@ def test_json_trajectories_and_trace(capsys, simulated):
     events = json.loads(call(capsys, "export", out, "--format", "trace")[1])["traceEvents"]
     assert sorted(e["name"] for e in events if e["ph"] == "X" and e["pid"] == 2) == ["p0", "p1"]
     assert {e["args"]["name"] for e in events if e["ph"] == "M"} >= {"engines", "problems", "engine-0", "engine-1"}
+
+
+@pytest.mark.parametrize("texts", [["one.\n\n", "two.\n\n", "three.\n\n"], ["one.\n\n"]], ids=["different", "equal"])
+def test_requests_have_the_length_of_their_prompt(tmp_path: Path, texts: list[str]):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"id": "p", "question": "What is 1 + 2?"}\n')
+    with Orchestrator(engine=lambda: ScriptedEngine(texts), runtime="inline", engines=1) as orchestrator:
+        orchestrator.run_batch(rows, tmp_path / "out", "tot", k=3, max_depth=2)
+        codec = orchestrator.spec.codec()
+    prompt = len(codec.encode(codec.render(ChatPrompt().messages(Problem("What is 1 + 2?")))))
+    found = [json.loads(str(line)) for line in export(runs_of(tmp_path / "out")[0], "requests")]
+    assert {row["input_length"] for row in found if row["parent"] is None} == {prompt}
 
 
 @pytest.mark.parametrize("text", ["step", HOSTILE])
@@ -142,6 +176,21 @@ def test_what_is_not_there_is_named(capsys, simulated, tmp_path: Path):
     ]:
         code, text, err = call(capsys, *arguments)
         assert (code, text) == (2, "") and words in err, arguments
+
+
+def test_a_run_without_events_says_so_where_they_are_needed(capsys, simulated, tmp_path: Path):
+    out, file = simulated(1), tmp_path / "kept.json"
+    (out / "runs/mcts/events.jsonl").unlink()
+    file.write_text("before")
+    for arguments in (
+        ("export", out, "--format", "trace"),
+        ("export", out, "--format", "requests", "--out", file),
+        ("explain", out, "p0", "r.0"),
+    ):
+        code, text, err = call(capsys, *arguments)
+        assert (code, text) == (2, "") and "has no events.jsonl" in err, arguments
+    assert file.read_text() == "before"
+    assert call(capsys, "export", out, "--format", "json")[0] == call(capsys, "report", out)[0] == 0
 
 
 def test_a_hostile_run_is_harmless_on_the_terminal_and_in_the_page(capsys, by_hand, tmp_path: Path):
@@ -186,6 +235,23 @@ def test_plots_are_well_formed_and_show_their_numbers():
     assert len(points) == 4 and len({point.split(",")[1] for point in points}) == 3
     for plot in (bars("b", {}), histogram("h", []), running_share("r", []), timeline("t", [])):
         assert "<svg" not in plot
+
+
+def test_a_timeline_of_many_stretches_shows_all_of_the_time():
+    busy = [(f"engine-{i % 8}", i * 0.1, i * 0.1 + (0.4 if i < 16_000 else 0.2)) for i in range(20_000)]
+    plot = timeline("t", busy)
+    blocks = ElementTree.fromstring(plot[plot.index("<svg") : plot.index("</svg>") + 6]).findall("rect[@class='bar']")
+    assert len(blocks) <= 4000 + 8
+    ends = {}
+    for block in blocks:
+        x, width, share = (float(block.get(key, "1")) for key in ("x", "width", "opacity"))
+        lane = ends.setdefault(block.get("y"), [0.0, 0.0])
+        lane[0], lane[1] = max(lane[0], x + width), lane[1] + width * share
+    right = 102 + 420 * 2 - 110
+    assert len(ends) == 8
+    for last, worked in ends.values():
+        assert last == pytest.approx(right, abs=1.0)
+        assert worked == pytest.approx((right - 102) * (0.5 * 0.8 + 0.25 * 0.2), rel=0.03)
 
 
 def test_places_put_parents_between_children_without_recursion():
