@@ -106,10 +106,13 @@ class Scheduler:
         self.tree.enforce_budget()
 
     def fail(self, error: BaseException) -> None:
-        """The model raised: everything under way is lost, what is held stays."""
+        """The model, or an allocation, raised: everything under way is lost, what is held stays.
+
+        Between steps all claims are of requests under way, wherever the step broke off.
+        """
         for ticket in {*self._waiting, *self._owner.values()}:
             ticket.failure, ticket.over = error, True
-        for claim in {*self._claims.values(), *(prefill.claim for prefill in self._prefills)}:
+        for claim in list(self.admission.claims):
             self.admission.leave(claim)
         self._waiting.clear()
         self._owner.clear()
@@ -193,11 +196,7 @@ class Scheduler:
         if self.asks is None:
             return False
         began = self.clock()
-        try:
-            computed = self.asks.shift(first.tiers, claim, first.path[-1])
-        except Exception:
-            self.admission.leave(claim)
-            raise
+        computed = self.asks.shift(first.tiers, claim, first.path[-1])
         if computed is None:
             return False
         first.count(computed, "shifted")

@@ -231,6 +231,30 @@ def test_a_failed_step_frees_what_was_admitted(build):
     assert engine.expand([ask(path)])[0].branches == build().expand([ask(path)])[0].branches
 
 
+@pytest.mark.parametrize(
+    "place", ["engine.kv.KVShape.empty", "engine.admission.Admission.run", "engine.kv.TensorKV.to_device"]
+)
+def test_an_allocation_that_fails_while_a_request_is_admitted_leaves_nothing_behind(build, monkeypatch, place):
+    """Whatever it was admitted for: its path, its rows, or KV that comes back from the host."""
+    engine = build(kv_budget_bytes=200 * build().shape.bytes_per_token, host_budget_bytes=1 << 20)
+    path = (prompt(engine, "y" * 150),)
+    if place.endswith("to_device"):
+        engine.expand([ask(path, tokens=9)])
+        for segment in reversed(list(engine.tree.segments())):
+            engine.tree.offload(segment)
+
+    def full(*args, **kwargs):
+        raise RuntimeError("out of memory")
+
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="out of memory"):
+        patch.setattr(place, full)
+        engine.expand([ask(path, tokens=9)])
+    assert not engine._scheduler.admission.claims
+    engine.check_integrity()
+    other = (prompt(engine, "z" * 150),)
+    assert engine.expand([ask(other, tokens=9)])[0].branches == build().expand([ask(other, tokens=9)])[0].branches
+
+
 # -- exact bits after every way KV can go --------------------------------------------------------------------------
 @pytest.mark.parametrize("way", ["restored", "recomputed", "imported"])
 def test_a_child_has_the_same_bits_whatever_happened_to_its_path(build, way):
