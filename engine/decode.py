@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from engine.base import Branch, Codec, Finish, StepRule
+from engine.base import Branch, BranchRequest, Codec, Finish, StepRule, flat
 from engine.confidence import TOP, Groups, token_confidence
 from engine.row_kv import RowKV
 from engine.sampler import draw
+from engine.step_text import StepText
 
 
 @dataclass(slots=True, eq=False)
@@ -24,6 +25,7 @@ class Row:
     rule: StepRule
     temperature: float
     top_p: float
+    text: StepText
     deadline: float | None = None
     tokens: list[int] = field(default_factory=list)
     logprob: float = 0.0
@@ -32,16 +34,27 @@ class Row:
     kv: RowKV | None = None
     groups: Groups | None = None
 
+    @classmethod
+    def all_of(cls, request: BranchRequest, codec: Codec, now: float) -> list[Row]:
+        """A row a stream. The prompt's text is no part of what a row says; that of the steps behind it goes on."""
+        path, until = flat(request.path), None if request.deadline_s is None else now + request.deadline_s
+        rule, temperature, top_p, before = request.rule, request.temperature, request.top_p, flat(request.path[1:])
+        return [
+            cls(path, key, rule, temperature, top_p, StepText(codec, before), until, groups=Groups.of(request.prune))
+            for key in request.streams
+        ]
+
     @property
     def newest(self) -> int:
         """The token to feed next; the first step feeds the path's last token."""
         return self.tokens[-1] if self.tokens else self.path[-1]
 
-    def branch(self, codec: Codec) -> Branch:
+    def branch(self) -> Branch:
         n = max(len(self.tokens), 1)
         lowest = self.groups.lowest if self.groups else None
         finish = self.finish or "cancelled"
-        return Branch(tuple(self.tokens), self._text(codec), finish, self.logprob, self.top1 / n, lowest)
+        text = self.text.read(ended=finish in ("eos", "stop"))
+        return Branch(tuple(self.tokens), text, finish, self.logprob, self.top1 / n, lowest)
 
     def take(
         self, token: int, logprob: float, top1: float, codec: Codec, now: float, confidence: float | None = None
@@ -53,16 +66,13 @@ class Row:
         if token in codec.eos_ids:
             self.finish = "eos"
         else:
-            self.finish = self.rule.finish(self._text(codec), len(self.tokens))
+            self.text.add(token)
+            self.finish = self.rule.finish(self.text.read(), len(self.tokens))
         unsure = self.groups is not None and confidence is not None and self.groups.add(confidence)
         if self.finish is None and unsure:
             self.finish = "pruned"
         if self.finish is None and self.deadline is not None and now >= self.deadline:
             self.finish = "cancelled"
-
-    def _text(self, codec: Codec) -> str:
-        ended = self.tokens and self.tokens[-1] in codec.eos_ids
-        return codec.decode(self.tokens[:-1] if ended else self.tokens)
 
 
 def draw_all(logits: Tensor, rows: Sequence[Row], codec: Codec, now: float) -> None:

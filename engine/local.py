@@ -182,7 +182,7 @@ class LocalEngine:
             if ticket.failure is not None:
                 raise ticket.failure
         self._part(request.path for request in requests)
-        results = [ticket.result(self.codec) for ticket in tickets]
+        results = [ticket.result() for ticket in tickets]
         self._count(results)
         return results
 
@@ -297,7 +297,7 @@ class LocalEngine:
 
     # -- expanding -------------------------------------------------------------------------------------------------
     def _ticket(self, request: BranchRequest) -> Ticket:
-        ticket = Ticket.of(request, self.clock())
+        ticket = Ticket.of(request, self.codec, self.clock())
         new_tokens = request.rule.max_tokens
         ticket.error = refusal(self.codec, ticket.path, new_tokens)
         if ticket.error is None:

@@ -26,7 +26,6 @@ from engine.base import (
     flat,
     refusal,
 )
-from engine.confidence import Groups
 from engine.decode import Row, draw_all
 from engine.labels import Labels
 from engine.scoring import Asked
@@ -79,13 +78,11 @@ class PlainEngine:
         if error is not None:
             return BranchResult(request.id, error=error)
         began = self.clock()
-        until = None if request.deadline_s is None else began + request.deadline_s
-        settings = (request.rule, request.temperature, request.top_p, until)
-        rows = [Row(path, stream, *settings, groups=Groups.of(request.prune)) for stream in request.streams]
+        rows = Row.all_of(request, self.codec, began)
         while running := [row for row in rows if row.finish is None]:
             logits = self._last([[*path, *row.tokens] for row in running])
             draw_all(logits, running, self.codec, self.clock())
-        branches = tuple(row.branch(self.codec) for row in rows)
+        branches = tuple(row.branch() for row in rows)
         generated = sum(len(branch.token_ids) for branch in branches)
         prefilled = len(rows) * (len(path) - 1)
         self.counts.update(expansions=1, generated=generated, prefilled=prefilled)

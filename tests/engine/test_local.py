@@ -163,7 +163,7 @@ def test_deadline_cancels_and_keeps_the_partial_text(engine):
     branch = slow.expand([request(engine, "Go on.", n=1, rule=StepRule(max_tokens=50), deadline_s=5.0)])[0].branches[0]
     assert branch.finish == "cancelled"
     assert 0 < len(branch.token_ids) < 50
-    assert branch.text == engine.codec.decode(branch.token_ids)
+    assert branch.text == engine.codec.decode(branch.token_ids).rstrip("\ufffd")
 
 
 def test_score_equals_re_encoding_and_single_rows_equal_the_batch(engine):
