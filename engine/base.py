@@ -196,7 +196,10 @@ class KVEvent:
 
 
 class Codec(Protocol):
-    """Text to tokens and back, with the model's own chat template. Cheap to build: needs no weights."""
+    """Text to tokens and back, with the model's own chat template. Cheap to build: needs no weights.
+
+    `begin(messages)`, the tokens of a chat, may be there too, for what no text says (see the function of that name).
+    """
 
     @property
     def eos_ids(self) -> frozenset[int]: ...
@@ -320,6 +323,14 @@ def key_state(fingerprint: str) -> blake2b:
 def token_bytes(tokens: Sequence[int]) -> bytes:
     """Four little-endian bytes a token."""
     return struct.pack(f"<{len(tokens)}I", *tokens)
+
+
+def begin(codec: Codec, messages: Sequence[Mapping[str, str]]) -> list[int]:
+    """Tokens of a chat up to where the assistant starts to write, with the token that all texts begin with if the
+    codec knows of one."""
+    own = getattr(codec, "begin", None)
+    tokens: list[int] = codec.encode(codec.render(messages)) if own is None else own(messages)
+    return tokens
 
 
 def flat(path: Segments) -> tuple[int, ...]:
