@@ -71,8 +71,12 @@ class Row:
         unsure = self.groups is not None and confidence is not None and self.groups.add(confidence)
         if self.finish is None and unsure:
             self.finish = "pruned"
-        if self.finish is None and self.deadline is not None and now >= self.deadline:
+        if self.finish is None and self.late(now):
             self.finish = "cancelled"
+
+    def late(self, now: float) -> bool:
+        """Whether its deadline, which it shares with all rows of its request, is over."""
+        return self.deadline is not None and now >= self.deadline
 
 
 def draw_all(logits: Tensor, rows: Sequence[Row], codec: Codec, now: float) -> None:

@@ -50,8 +50,9 @@ class PlainEngine:
         self._lock = threading.Lock()
 
     def expand(self, requests: Sequence[BranchRequest]) -> list[BranchResult]:
+        asked = self.clock()
         with self._lock:
-            return [self._expand(request) for request in requests]
+            return [self._expand(request, asked) for request in requests]
 
     def score(self, queries: Sequence[ScoreQuery]) -> list[ScoreResult]:
         with self._lock:
@@ -72,13 +73,16 @@ class PlainEngine:
     def stats(self) -> dict[str, Any]:
         return {**self.counts, "kv_tokens": 0, "kv_bytes": 0, "device": str(self.device), "path": "plain"}
 
-    def _expand(self, request: BranchRequest) -> BranchResult:
+    def _expand(self, request: BranchRequest, asked: float) -> BranchResult:
+        """asked: when the call came, from which deadlines count."""
         path = flat(request.path)
         error = refusal(self.codec, path, request.rule.max_tokens) or refused(request.tiers, frozenset())
         if error is not None:
             return BranchResult(request.id, error=error)
         began = self.clock()
-        rows = Row.all_of(request, self.codec, began)
+        rows = Row.all_of(request, self.codec, asked)
+        for row in rows:
+            row.finish = "cancelled" if row.late(began) else None
         while running := [row for row in rows if row.finish is None]:
             logits = self._last([[*path, *row.tokens] for row in running])
             draw_all(logits, running, self.codec, self.clock())

@@ -84,7 +84,7 @@ class Scheduler:
         cancelled = {self._cancelled.popleft() for _ in range(len(self._cancelled))}
         while self._arriving:
             self._waiting.append(self._arriving.popleft())
-        self._end(cancelled)
+        self._end(cancelled, self.clock())
         self._admit()
         chunks = self._chunks()
         feeds: list[Feed] = []
@@ -273,18 +273,22 @@ class Scheduler:
         self._running = sorted([*self._running, *rows], key=lambda row: row.path)
 
     # -- finishing -------------------------------------------------------------------------------------------------
-    def _end(self, ids: set[str]) -> None:
-        if not ids:
-            return
-        for ticket in {*self._waiting, *self._owner.values()}:
+    def _end(self, ids: set[str], now: float) -> None:
+        """End the rows of these requests, and rows that wait or whose path is computed beyond their deadline."""
+        for ticket in {*self._waiting, *self._owner.values()} if ids else ():
             if ticket.request.id in ids:
                 ticket.cancel()
-        self._waiting = deque(ticket for ticket in self._waiting if not ticket.done)
         self._leave(store=False)
+        for ticket in self._waiting:
+            ticket.expire(now)
+        self._waiting = deque(ticket for ticket in self._waiting if ticket.unstarted and not ticket.done)
         for prefill in list(self._prefills):
-            for row in [row for row in prefill.rows if row.finish is not None]:
-                prefill.rows.remove(row)
-                del self._owner[row]
+            for row in list(prefill.rows):
+                if row.late(now):
+                    row.finish = row.finish or "cancelled"
+                if row.finish is not None:
+                    prefill.rows.remove(row)
+                    del self._owner[row]
             prefill.claim.rows = len(prefill.rows)
             if not prefill.rows:
                 self.admission.leave(prefill.claim)

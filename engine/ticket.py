@@ -46,6 +46,13 @@ class Ticket:
             row.finish = row.finish or "cancelled"
         self.unstarted = []
 
+    def expire(self, now: float) -> None:
+        """End the rows that still wait if their deadline is over."""
+        if self.unstarted and self.unstarted[0].late(now):
+            for row in self.unstarted:
+                row.finish = "cancelled"
+            self.unstarted = []
+
     def count(self, prefilled: int, tier: str = "") -> None:
         """Tokens that ran through the model, for a path that this tier approximates if one is named."""
         self.prefilled += prefilled

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -144,3 +145,32 @@ def test_a_request_that_waits_for_its_turn_can_be_cancelled(engine):
     thread.join(30)
     assert {branch.finish for branch in first.branches} == {"length"}
     assert {branch.finish for branch in found[0].branches} == {"cancelled"} and found[0].usage.generated == 0
+
+
+# -- deadlines -----------------------------------------------------------------------------------------------------
+def timed(loaded, **options):
+    """An engine and the time that it knows, in seconds."""
+    now = [0.0]
+    return LocalEngine(loaded.model, loaded.codec, "tiny", prefill_chunk=32, clock=lambda: now[0], **options), now
+
+
+def test_a_request_whose_deadline_passes_while_it_waits_ends_unstarted(loaded):
+    engine, now = timed(loaded, max_rows=3)
+    asks = [request(engine, "a", "Prompt a. "), replace(request(engine, "b", "Prompt b. "), deadline_s=5.0)]
+    rows = watch(engine, {9: lambda: now.append(now.pop() + 9.0)})
+    found = engine.expand(asks)
+    assert {branch.finish for branch in found[0].branches} <= {"length", "eos"}
+    assert [(b.finish, b.token_ids) for b in found[1].branches] == [("cancelled", ())] * 3
+    assert found[1].usage.prefilled == 0 and max(rows) == 3
+    engine.check_integrity()
+
+
+def test_a_request_whose_deadline_passes_while_it_is_prefilled_ends_at_the_next_step(loaded):
+    engine, now = timed(loaded)
+    late, other = request(engine, "a", "x" * 500), request(engine, "b", "x" * 500, n=1)
+    rows = watch(engine, {2: lambda: now.append(now.pop() + 9.0)})
+    found = engine.expand([replace(late, deadline_s=5.0)])[0]
+    assert rows == [0, 0]
+    assert [(b.finish, b.token_ids) for b in found.branches] == [("cancelled", ())] * 3
+    assert engine.expand([other])[0].branches[0].token_ids
+    engine.check_integrity()

@@ -135,6 +135,14 @@ def test_other_models_are_found_out_and_run_on_the_plain_path(name: str, tmp_pat
     assert len({branch.token_ids for branch in sampled}) > 1
 
 
+def test_on_the_plain_path_a_deadline_counts_from_the_call():
+    times = iter([0.0, 9.0, 9.5])
+    engine = PlainEngine(build("mamba", PLAIN), ByteCodec(512), clock=lambda: next(times))
+    ask = BranchRequest("a", ((1, 2, 3),), (1, 2), StepRule(max_tokens=5), deadline_s=5.0)
+    branches = engine.expand([ask])[0].branches
+    assert [(branch.finish, branch.token_ids) for branch in branches] == [("cancelled", ())] * 2
+
+
 def test_a_wrong_attention_is_found_out(monkeypatch):
     model = build("llama", TREE)
     monkeypatch.setattr("engine.attention.reference._weights", lambda scores, positions, scoring: scores.softmax(-1))
