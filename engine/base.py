@@ -16,6 +16,10 @@ Segments = tuple[tuple[int, ...], ...]
 """A path as token segments, the prompt first; the engine caches KV so that segment ends are addressable."""
 
 
+class RuleError(ValueError):
+    """What a request's own rule raised; the message says so."""
+
+
 @dataclass(frozen=True, slots=True)
 class StepRule:
     """When one step of one row ends (see `search.types.Boundary`); `max_tokens` always ends it."""
@@ -28,17 +32,23 @@ class StepRule:
     stop: tuple[str, ...] = ()
 
     def finish(self, text: str, count: int) -> Finish | None:
-        """Finish reason after `count` tokens reading `text`, or None to go on (EOS is the caller's business)."""
+        """Finish reason after `count` tokens reading `text`, or None to go on (EOS is the caller's business).
+
+        RuleError if `regex` or `fn` raises.
+        """
         if any(stop in text for stop in self.stop):
             return "stop"
         if self.tokens is not None and count >= self.tokens:
             return "step"
         if self.delimiter and self.delimiter in text.lstrip():
             return "step"
-        if self.regex is not None and re.search(self.regex, text):
-            return "step"
-        if self.fn is not None and text.strip() and self.fn(text):
-            return "step"
+        try:
+            if self.regex is not None and re.search(self.regex, text):
+                return "step"
+            if self.fn is not None and text.strip() and self.fn(text):
+                return "step"
+        except Exception as error:
+            raise RuleError(f"the rule of where a step ends raised {type(error).__name__}: {error}") from error
         return "length" if count >= self.max_tokens else None
 
 

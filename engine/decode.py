@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from engine.base import Branch, BranchRequest, Codec, Finish, StepRule, flat
+from engine.base import Branch, BranchRequest, Codec, Finish, RuleError, StepRule, flat
 from engine.confidence import TOP, Groups, token_confidence
 from engine.row_kv import RowKV
 from engine.sampler import draw
@@ -18,7 +18,7 @@ from engine.step_text import StepText
 @dataclass(slots=True, eq=False)
 class Row:
     """One sample under way: its random stream, its rules, and what it has drawn. kv: while it decodes.
-    groups: watches its confidence, where that may end it."""
+    groups: watches its confidence, where that may end it. error: what its rule raised, which ended it."""
 
     path: tuple[int, ...]
     stream: int
@@ -31,6 +31,7 @@ class Row:
     logprob: float = 0.0
     top1: float = 0.0
     finish: Finish | None = None
+    error: str | None = None
     kv: RowKV | None = None
     groups: Groups | None = None
 
@@ -67,7 +68,10 @@ class Row:
             self.finish = "eos"
         else:
             self.text.add(token)
-            self.finish = self.rule.finish(self.text.read(), len(self.tokens))
+            try:
+                self.finish = self.rule.finish(self.text.read(), len(self.tokens))
+            except RuleError as error:
+                self.finish, self.error = "error", str(error)
         unsure = self.groups is not None and confidence is not None and self.groups.add(confidence)
         if self.finish is None and unsure:
             self.finish = "pruned"

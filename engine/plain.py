@@ -86,6 +86,8 @@ class PlainEngine:
         while running := [row for row in rows if row.finish is None]:
             logits = self._last([[*path, *row.tokens] for row in running])
             draw_all(logits, running, self.codec, self.clock())
+            if (error := next((row.error for row in running if row.error is not None), None)) is not None:
+                return BranchResult(request.id, error=error)
         branches = tuple(row.branch() for row in rows)
         generated = sum(len(branch.token_ids) for branch in branches)
         prefilled = len(rows) * (len(path) - 1)

@@ -84,7 +84,8 @@ class Scheduler:
         cancelled = {self._cancelled.popleft() for _ in range(len(self._cancelled))}
         while self._arriving:
             self._waiting.append(self._arriving.popleft())
-        self._end(cancelled, self.clock())
+        now = self.clock()
+        self._end(cancelled, now)
         self._admit()
         chunks = self._chunks()
         feeds: list[Feed] = []
@@ -101,7 +102,11 @@ class Scheduler:
         if rows:
             draw_all(logits, rows, self.codec, self.clock())
         self._book(self.clock() - began, chunks, rows)
+        for row in rows:
+            if row.error is not None:
+                self._owner[row].refuse(row.error)
         self._leave()
+        self._sweep(now)
         self._start()
         self.tree.enforce_budget()
 
@@ -274,11 +279,15 @@ class Scheduler:
 
     # -- finishing -------------------------------------------------------------------------------------------------
     def _end(self, ids: set[str], now: float) -> None:
-        """End the rows of these requests, and rows that wait or whose path is computed beyond their deadline."""
+        """End the rows of these requests, and those that do not decode yet at their deadline."""
         for ticket in {*self._waiting, *self._owner.values()} if ids else ():
             if ticket.request.id in ids:
                 ticket.cancel()
         self._leave(store=False)
+        self._sweep(now)
+
+    def _sweep(self, now: float) -> None:
+        """Let go what need not decode any more of what waits and is prefilled."""
         for ticket in self._waiting:
             ticket.expire(now)
         self._waiting = deque(ticket for ticket in self._waiting if ticket.unstarted and not ticket.done)

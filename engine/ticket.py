@@ -46,6 +46,11 @@ class Ticket:
             row.finish = row.finish or "cancelled"
         self.unstarted = []
 
+    def refuse(self, error: str) -> None:
+        """The request cannot be served; the rows that run end."""
+        self.error = self.error or error
+        self.cancel()
+
     def expire(self, now: float) -> None:
         """End the rows that still wait if their deadline is over."""
         if self.unstarted and self.unstarted[0].late(now):

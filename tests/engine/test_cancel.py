@@ -147,6 +147,15 @@ def test_a_request_that_waits_for_its_turn_can_be_cancelled(engine):
     assert {branch.finish for branch in found[0].branches} == {"cancelled"} and found[0].usage.generated == 0
 
 
+# -- rules that raise ----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("rule", "words"), [({"fn": lambda text: {}[text]}, "KeyError"), ({"regex": "("}, "error: ")])
+def test_a_rule_that_raises_fails_its_own_request_alone(engine, loaded, rule, words):
+    good, bad = request(engine, "a", "A short prompt."), request(engine, "b", "Another prompt.")
+    found = engine.expand([good, replace(bad, rule=StepRule(max_tokens=60, **rule))])
+    assert found[0].branches == LocalEngine(loaded.model, loaded.codec, "tiny").expand([good])[0].branches
+    assert f"the rule of where a step ends raised {words}" in found[1].error and found[1].branches == ()
+
+
 # -- deadlines -----------------------------------------------------------------------------------------------------
 def timed(loaded, **options):
     """An engine and the time that it knows, in seconds."""
