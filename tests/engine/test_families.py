@@ -33,6 +33,8 @@ SMALL = {
 NO_GQA = {key: value for key, value in SMALL.items() if key != "num_key_value_heads"}
 GPT2 = {"vocab_size": 300, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 512, "eos_token_id": 256}
 WINDOW = {"sliding_window": 16, "head_dim": 16}
+ROPE = {"rope_theta": 10000.0, "original_max_position_embeddings": 64}
+LONGROPE = {**ROPE, "rope_type": "longrope", "short_factor": [1.0] * 8, "long_factor": [4.0] * 8, "factor": 8.0}
 TREE = {
     "llama": ("LlamaConfig", SMALL),
     "qwen2": ("Qwen2Config", SMALL),
@@ -53,6 +55,12 @@ PLAIN = {
     "falcon_alibi": (
         "FalconConfig",
         {**GPT2, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "alibi": True},
+    ),
+    "llama_longrope": ("LlamaConfig", {**SMALL, "rope_parameters": LONGROPE}),
+    "llama_dynamic": ("LlamaConfig", {**SMALL, "rope_parameters": {**ROPE, "rope_type": "dynamic", "factor": 2.0}}),
+    "llama4_chunks": (
+        "Llama4TextConfig",
+        {**SMALL, "head_dim": 16, "intermediate_size_mlp": 128, "num_local_experts": 2, "attention_chunk_size": 64},
     ),
 }
 
