@@ -11,6 +11,7 @@ transformers = pytest.importorskip("transformers")
 from engine import attention
 from engine.base import BranchRequest, LayerExit, ScoreQuery, StepRule, stream_key
 from engine.fused import FusedModel
+from engine.loading import load_model
 from engine.local import LocalEngine, load_engine
 from engine.plain import PlainEngine
 from engine.selftest import kv_shape, unsupported
@@ -155,6 +156,37 @@ def test_a_wrong_attention_is_found_out(monkeypatch):
     model = build("llama", TREE)
     monkeypatch.setattr("engine.attention.reference._weights", lambda scores, positions, scoring: scores.softmax(-1))
     assert "differ" in (unsupported(model, kv_shape(model), REFERENCE)[0] or "")
+
+
+class Quantised(torch.nn.Module):
+    """A linear layer without a plain weight, as GPTQ and AWQ have them."""
+
+    def __init__(self, linear: torch.nn.Linear) -> None:
+        super().__init__()
+        self.qweight = torch.nn.Parameter((linear.weight * 4096).round().to(torch.int32), requires_grad=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ (self.qweight.float() / 4096).T
+
+
+@pytest.mark.parametrize("name", ["self_attn.q_proj", "mlp.down_proj"])
+def test_a_model_with_other_linear_layers_is_served_by_its_own_forward(name: str, tmp_path: Path, monkeypatch):
+    build("llama", TREE).save_pretrained(tmp_path)
+    byte_tokenizer().save_pretrained(tmp_path)
+
+    def load(*args):
+        model = load_model(*args)
+        for layer in model.model.layers:
+            parent, _, child = name.partition(".")
+            part = layer.get_submodule(parent)
+            setattr(part, child, Quantised(part.get_submodule(child)))
+        return model
+
+    monkeypatch.setattr("engine.local.load_model", load)
+    engine = LocalEngine.load(str(tmp_path), device="cpu", dtype="float32")
+    assert not isinstance(engine.model, FusedModel)
+    ask = BranchRequest("a", (tuple(range(20, 60)),), (1,), StepRule(max_tokens=5), 0.0)
+    assert len(engine.expand([ask])[0].branches[0].token_ids) > 0
 
 
 def test_a_wrong_fused_forward_is_not_used(tmp_path: Path, monkeypatch, caplog):
