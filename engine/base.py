@@ -208,7 +208,8 @@ class KVEvent:
 class Codec(Protocol):
     """Text to tokens and back, with the model's own chat template. Cheap to build: needs no weights.
 
-    `begin(messages)`, the tokens of a chat, may be there too, for what no text says (see the function of that name).
+    `begin(messages)`, the tokens of a chat, and `special(text)`, the id of the token of that name that `decode` leaves
+    out, or None, may be there too, for what no text says (see `begin` and `stop_ids`).
     """
 
     @property
@@ -341,6 +342,12 @@ def begin(codec: Codec, messages: Sequence[Mapping[str, str]]) -> list[int]:
     own = getattr(codec, "begin", None)
     tokens: list[int] = codec.encode(codec.render(messages)) if own is None else own(messages)
     return tokens
+
+
+def stop_ids(codec: Codec, stop: Sequence[str]) -> frozenset[int]:
+    """Tokens that are stop strings by themselves and never in a text."""
+    special = getattr(codec, "special", lambda text: None)
+    return frozenset(token for text in stop if (token := special(text)) is not None)
 
 
 def flat(path: Segments) -> tuple[int, ...]:

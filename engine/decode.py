@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from engine.base import Branch, BranchRequest, Codec, Finish, RuleError, StepRule, flat
+from engine.base import Branch, BranchRequest, Codec, Finish, RuleError, StepRule, flat, stop_ids
 from engine.confidence import TOP, Groups, token_confidence
 from engine.row_kv import RowKV
 from engine.sampler import draw
@@ -18,7 +18,8 @@ from engine.step_text import StepText
 @dataclass(slots=True, eq=False)
 class Row:
     """One sample under way: its random stream, its rules, and what it has drawn. kv: while it decodes.
-    groups: watches its confidence, where that may end it. error: what its rule raised, which ended it."""
+    groups: watches its confidence, where that may end it. error: what its rule raised, which ended it.
+    stops: tokens that end it and are not in its text."""
 
     path: tuple[int, ...]
     stream: int
@@ -32,6 +33,7 @@ class Row:
     top1: float = 0.0
     finish: Finish | None = None
     error: str | None = None
+    stops: frozenset[int] = frozenset()
     kv: RowKV | None = None
     groups: Groups | None = None
 
@@ -39,9 +41,10 @@ class Row:
     def all_of(cls, request: BranchRequest, codec: Codec, now: float) -> list[Row]:
         """A row a stream. The prompt's text is no part of what a row says; that of the steps behind it goes on."""
         path, until = flat(request.path), None if request.deadline_s is None else now + request.deadline_s
-        rule, temperature, top_p, before = request.rule, request.temperature, request.top_p, flat(request.path[1:])
+        settings, before = (request.rule, request.temperature, request.top_p), flat(request.path[1:])
+        stops = stop_ids(codec, request.rule.stop)
         return [
-            cls(path, key, rule, temperature, top_p, StepText(codec, before), until, groups=Groups.of(request.prune))
+            cls(path, key, *settings, StepText(codec, before), until, stops=stops, groups=Groups.of(request.prune))
             for key in request.streams
         ]
 
@@ -66,6 +69,8 @@ class Row:
         self.top1 += top1
         if token in codec.eos_ids:
             self.finish = "eos"
+        elif token in self.stops:
+            self.finish = "stop"
         else:
             self.text.add(token)
             try:
