@@ -78,6 +78,8 @@ class BranchRequest:
     """ASKS tiers that may approximate this call; None: those of the engine's configuration."""
     prune: PruneRule | None = None
     """Ends rows of low confidence; needs the capability of that name."""
+    recalled: Callable[[], bool] | None = field(default=None, compare=False)
+    """Whether it was cancelled before it came; asked once, by an engine that can cancel, when it can find it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,10 @@ class Scheduler:
         """Admit what fits, run the model once over a chunk of prefill and all decoding rows, let finished rows go."""
         cancelled = {self._cancelled.popleft() for _ in range(len(self._cancelled))}
         while self._arriving:
-            self._waiting.append(self._arriving.popleft())
+            ticket = self._arriving.popleft()
+            self._waiting.append(ticket)
+            if ticket.request.recalled is not None and ticket.request.recalled():
+                ticket.cancel()
         now = self.clock()
         self._end(cancelled, now)
         self._admit()

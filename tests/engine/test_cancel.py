@@ -9,8 +9,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from actors.convert import to_request
+from actors.engine_actor import EngineActor
 from engine.base import BranchRequest, StepRule, stream_key
 from engine.local import LocalEngine
+from search.types import Expansion, Sampling
 
 RULE = StepRule(max_tokens=60)
 
@@ -145,6 +148,21 @@ def test_a_request_that_waits_for_its_turn_can_be_cancelled(engine):
     thread.join(30)
     assert {branch.finish for branch in first.branches} == {"length"}
     assert {branch.finish for branch in found[0].branches} == {"cancelled"} and found[0].usage.generated == 0
+
+
+def test_a_recall_between_the_actors_look_and_the_engines_queue_is_not_lost(engine, monkeypatch):
+    """Other calls keep the batch running meanwhile."""
+    actor = EngineActor("a", lambda: engine)
+    order = Expansion("o", "p", "n", (tuple(engine.codec.encode("Prompt.")),), 2, Sampling(max_tokens=60))
+
+    def late(order, id):
+        actor.cancel([id])
+        engine.expand([request(engine, "b", "Another prompt.", n=1)])
+        return to_request(order, id)
+
+    monkeypatch.setattr("actors.engine_actor.to_request", late)
+    (found,) = actor.expand([order], "t")
+    assert [(sample.finish, sample.token_ids) for sample in found.samples] == [("cancelled", ())] * 2
 
 
 # -- rules that raise ----------------------------------------------------------------------------------------------
