@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from engine import native
 from engine.admission import needed_alone
 from engine.base import BranchRequest, ScoreQuery, StepRule, path_keys, stream_key
-from engine.local import LocalEngine
+from engine.local import LocalEngine, _host_budget
 
 pytestmark = pytest.mark.skipif(
     native.kernels(torch.float32) is None, reason="equal bits need the own CPU kernels: no C++ compiler"
@@ -132,6 +132,19 @@ def test_the_books_are_the_bytes_that_are_really_there(build, wanted):
     search(engine)
     assert all(real == booked <= budget for real, booked in seen)
     assert max(real for real, _ in seen) > budget // 2
+
+
+def test_engines_on_all_gpus_of_a_machine_offload_to_a_quarter_of_its_memory(monkeypatch, tmp_path):
+    """Each process is shown one of eight GPUs."""
+    for i in range(8):
+        (tmp_path / f"gpu{i}").mkdir()
+    monkeypatch.setattr("engine.local._DRIVER", tmp_path)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    monkeypatch.setattr("os.sysconf", {"SC_PAGE_SIZE": 4096, "SC_AVPHYS_PAGES": 32_000}.__getitem__)
+    assert 8 * _host_budget(torch.device("cuda")) == 4096 * 32_000 // 4
+    monkeypatch.setattr("engine.local._DRIVER", tmp_path / "none")
+    assert _host_budget(torch.device("cuda")) == 4096 * 32_000 // 4
+    assert _host_budget(torch.device("cpu")) == 0
 
 
 # -- admission -----------------------------------------------------------------------------------------------------
