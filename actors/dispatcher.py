@@ -25,7 +25,7 @@ from actors.policies import registry
 from actors.rsbcm import Scored
 from actors.scoring import Scoring
 from actors.transfer import Mover
-from engine.base import Codec, flat, without_repeated_end
+from engine.base import Codec, begin, flat, without_repeated_end
 from engine.sketch import sketch
 from search.ports import Context, Flight, Keep, Message
 from search.types import Expansion, Outcome, Score, ScoreRequest
@@ -144,7 +144,7 @@ class Dispatcher:
 
     # -- Pool ------------------------------------------------------------------------------------------------------
     def encode(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        return tuple(self.codec.encode(self.codec.render(messages)))
+        return tuple(begin(self.codec, messages))
 
     def question(self, text: str) -> str:
         return self.codec.next_turn(text)

@@ -9,13 +9,14 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 from actors.block_index import RENEWAL_S
 from actors.convert import to_outcome, to_query, to_request, to_score
 from actors.messages import Memory
 from actors.publisher import Publish, Publisher
-from engine.base import Cancelling, Engine, Evicting, Exporting
+from engine.base import BranchRequest, Cancelling, Engine, Evicting, Exporting
 from search.types import Expansion, Outcome, Score, ScoreRequest
 
 logger = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ class EngineActor:
             with self._books:
                 done = {order.id: self._known(token, order) for order in orders}
             todo = [order for order in orders if done[order.id] is None]
-            requests = [to_request(order, request_id(token, order.id)) for order in todo]
+            requests = [self._request(order, request_id(token, order.id)) for order in todo]
             results = self.engine.expand(requests) if todo else []
             fresh = {o.id: to_outcome(o, result, self.name) for o, result in zip(todo, results, strict=True)}
             self._remember(token, fresh)
@@ -123,6 +124,10 @@ class EngineActor:
         if not isinstance(self.engine, Exporting):
             raise TypeError(f"a {type(self.engine).__name__} cannot send or take KV")
         return self.engine
+
+    def _request(self, order: Expansion, id: str) -> BranchRequest:
+        """A recall that comes before the engine knows the request is found when it does."""
+        return replace(to_request(order, id), recalled=lambda: id in self._recalled)
 
     def _known(self, token: str, order: Expansion) -> Outcome | None:
         """The outcome of an order that was answered, or recalled before it came."""

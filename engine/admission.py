@@ -69,13 +69,17 @@ class Admission:
         while True:
             end = self.tree.reach(path, approximate)
             self.tree.pin(end)
-            claim = self._claim(path, new_tokens, rows, end)
-            if claim.rows < rows and self.tree.limit is not None and self.tree.detach(end):
+            try:
                 claim = self._claim(path, new_tokens, rows, end)
-            if claim.rows >= (least if self.claims else 1):
-                self.tree.restore(end)
-                self.claims.append(claim)
-                return claim
+                if claim.rows < rows and self.tree.limit is not None and self.tree.detach(end):
+                    claim = self._claim(path, new_tokens, rows, end)
+                if claim.rows >= (least if self.claims else 1):
+                    self.tree.restore(end)
+                    self.claims.append(claim)
+                    return claim
+            except BaseException:
+                self.tree.unpin(end)
+                raise
             self.tree.unpin(end)
             if self.claims or end is self.tree.root:
                 return None

@@ -16,6 +16,10 @@ Segments = tuple[tuple[int, ...], ...]
 """A path as token segments, the prompt first; the engine caches KV so that segment ends are addressable."""
 
 
+class RuleError(ValueError):
+    """What a request's own rule raised; the message says so."""
+
+
 @dataclass(frozen=True, slots=True)
 class StepRule:
     """When one step of one row ends (see `search.types.Boundary`); `max_tokens` always ends it."""
@@ -28,17 +32,23 @@ class StepRule:
     stop: tuple[str, ...] = ()
 
     def finish(self, text: str, count: int) -> Finish | None:
-        """Finish reason after `count` tokens reading `text`, or None to go on (EOS is the caller's business)."""
+        """Finish reason after `count` tokens reading `text`, or None to go on (EOS is the caller's business).
+
+        RuleError if `regex` or `fn` raises.
+        """
         if any(stop in text for stop in self.stop):
             return "stop"
         if self.tokens is not None and count >= self.tokens:
             return "step"
         if self.delimiter and self.delimiter in text.lstrip():
             return "step"
-        if self.regex is not None and re.search(self.regex, text):
-            return "step"
-        if self.fn is not None and text.strip() and self.fn(text):
-            return "step"
+        try:
+            if self.regex is not None and re.search(self.regex, text):
+                return "step"
+            if self.fn is not None and text.strip() and self.fn(text):
+                return "step"
+        except Exception as error:
+            raise RuleError(f"the rule of where a step ends raised {type(error).__name__}: {error}") from error
         return "length" if count >= self.max_tokens else None
 
 
@@ -68,6 +78,8 @@ class BranchRequest:
     """ASKS tiers that may approximate this call; None: those of the engine's configuration."""
     prune: PruneRule | None = None
     """Ends rows of low confidence; needs the capability of that name."""
+    recalled: Callable[[], bool] | None = field(default=None, compare=False)
+    """Whether it was cancelled before it came; asked once, by an engine that can cancel, when it can find it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +208,11 @@ class KVEvent:
 
 
 class Codec(Protocol):
-    """Text to tokens and back, with the model's own chat template. Cheap to build: needs no weights."""
+    """Text to tokens and back, with the model's own chat template. Cheap to build: needs no weights.
+
+    `begin(messages)`, the tokens of a chat, and `special(text)`, the id of the token of that name that `decode` leaves
+    out, or None, may be there too, for what no text says (see `begin` and `stop_ids`).
+    """
 
     @property
     def eos_ids(self) -> frozenset[int]: ...
@@ -320,6 +336,20 @@ def key_state(fingerprint: str) -> blake2b:
 def token_bytes(tokens: Sequence[int]) -> bytes:
     """Four little-endian bytes a token."""
     return struct.pack(f"<{len(tokens)}I", *tokens)
+
+
+def begin(codec: Codec, messages: Sequence[Mapping[str, str]]) -> list[int]:
+    """Tokens of a chat up to where the assistant starts to write, with the token that all texts begin with if the
+    codec knows of one."""
+    own = getattr(codec, "begin", None)
+    tokens: list[int] = codec.encode(codec.render(messages)) if own is None else own(messages)
+    return tokens
+
+
+def stop_ids(codec: Codec, stop: Sequence[str]) -> frozenset[int]:
+    """Tokens that are stop strings by themselves and never in a text."""
+    special = getattr(codec, "special", lambda text: None)
+    return frozenset(token for text in stop if (token := special(text)) is not None)
 
 
 def flat(path: Segments) -> tuple[int, ...]:

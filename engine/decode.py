@@ -8,40 +8,57 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from engine.base import Branch, Codec, Finish, StepRule
+from engine.base import Branch, BranchRequest, Codec, Finish, RuleError, StepRule, flat, stop_ids
 from engine.confidence import TOP, Groups, token_confidence
 from engine.row_kv import RowKV
 from engine.sampler import draw
+from engine.step_text import StepText
 
 
 @dataclass(slots=True, eq=False)
 class Row:
     """One sample under way: its random stream, its rules, and what it has drawn. kv: while it decodes.
-    groups: watches its confidence, where that may end it."""
+    groups: watches its confidence, where that may end it. error: what its rule raised, which ended it.
+    stops: tokens that end it and are not in its text."""
 
     path: tuple[int, ...]
     stream: int
     rule: StepRule
     temperature: float
     top_p: float
+    text: StepText
     deadline: float | None = None
     tokens: list[int] = field(default_factory=list)
     logprob: float = 0.0
     top1: float = 0.0
     finish: Finish | None = None
+    error: str | None = None
+    stops: frozenset[int] = frozenset()
     kv: RowKV | None = None
     groups: Groups | None = None
+
+    @classmethod
+    def all_of(cls, request: BranchRequest, codec: Codec, now: float) -> list[Row]:
+        """A row a stream. The prompt's text is no part of what a row says; that of the steps behind it goes on."""
+        path, until = flat(request.path), None if request.deadline_s is None else now + request.deadline_s
+        settings, before = (request.rule, request.temperature, request.top_p), flat(request.path[1:])
+        stops = stop_ids(codec, request.rule.stop)
+        return [
+            cls(path, key, *settings, StepText(codec, before), until, stops=stops, groups=Groups.of(request.prune))
+            for key in request.streams
+        ]
 
     @property
     def newest(self) -> int:
         """The token to feed next; the first step feeds the path's last token."""
         return self.tokens[-1] if self.tokens else self.path[-1]
 
-    def branch(self, codec: Codec) -> Branch:
+    def branch(self) -> Branch:
         n = max(len(self.tokens), 1)
         lowest = self.groups.lowest if self.groups else None
         finish = self.finish or "cancelled"
-        return Branch(tuple(self.tokens), self._text(codec), finish, self.logprob, self.top1 / n, lowest)
+        text = self.text.read(ended=finish in ("eos", "stop"))
+        return Branch(tuple(self.tokens), text, finish, self.logprob, self.top1 / n, lowest)
 
     def take(
         self, token: int, logprob: float, top1: float, codec: Codec, now: float, confidence: float | None = None
@@ -52,17 +69,23 @@ class Row:
         self.top1 += top1
         if token in codec.eos_ids:
             self.finish = "eos"
+        elif token in self.stops:
+            self.finish = "stop"
         else:
-            self.finish = self.rule.finish(self._text(codec), len(self.tokens))
+            self.text.add(token)
+            try:
+                self.finish = self.rule.finish(self.text.read(), len(self.tokens))
+            except RuleError as error:
+                self.finish, self.error = "error", str(error)
         unsure = self.groups is not None and confidence is not None and self.groups.add(confidence)
         if self.finish is None and unsure:
             self.finish = "pruned"
-        if self.finish is None and self.deadline is not None and now >= self.deadline:
+        if self.finish is None and self.late(now):
             self.finish = "cancelled"
 
-    def _text(self, codec: Codec) -> str:
-        ended = self.tokens and self.tokens[-1] in codec.eos_ids
-        return codec.decode(self.tokens[:-1] if ended else self.tokens)
+    def late(self, now: float) -> bool:
+        """Whether its deadline, which it shares with all rows of its request, is over."""
+        return self.deadline is not None and now >= self.deadline
 
 
 def draw_all(logits: Tensor, rows: Sequence[Row], codec: Codec, now: float) -> None:

@@ -7,6 +7,8 @@ stock module gives its weights away: after `fuse` it must not be used any more.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -18,6 +20,10 @@ from engine.attention import Batch, Scoring
 from engine.native import Kernels, kernels
 from engine.packing import pack, rows_of
 
+_LINEARS = (
+    *(f"self_attn.{name}_proj" for name in ("q", "k", "v", "o")),
+    *(f"mlp.{name}_proj" for name in ("gate", "up", "down")),
+)
 FAMILIES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 
 
@@ -134,11 +140,17 @@ class FusedModel(nn.Module):
 
 
 def fuse(model: nn.Module) -> nn.Module:
-    """A FusedModel of a family it serves, else the model itself; linear layers packed where that helps."""
-    if type(model).__name__ in FAMILIES:
+    """A FusedModel of a family it serves, if its linear layers are plain ones, not quantised or adapted; else the model
+    itself. Linear layers are packed where that helps."""
+    if type(model).__name__ in FAMILIES and _plain(model):
         model = FusedModel(model)
     pack(model)
     return model
+
+
+def _plain(model: Any) -> bool:
+    read = [attrgetter(*_LINEARS)(layer) for layer in model.model.layers]
+    return all(type(linear) is nn.Linear for linear in (model.lm_head, *chain.from_iterable(read)))
 
 
 class _Norm(nn.Module):

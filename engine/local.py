@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -44,6 +45,7 @@ from engine.selftest import kv_shape, unsupported
 from engine.tokenizer import HFCodec
 
 logger = logging.getLogger(__name__)
+_DRIVER = Path("/proc/driver/nvidia/gpus")
 
 
 class UnsupportedModelError(ValueError):
@@ -72,8 +74,9 @@ class LocalEngine:
     kv_budget_bytes: most bytes of KV on the device at any time, running rows included; None is unbounded, 0 keeps
     nothing between calls and bounds nothing else. eviction: who goes first when bytes are short (`engine.eviction`).
     attention: how it is computed (`engine.attention.choose`).
-    host_budget_bytes: evicted KV kept in host memory; None is a quarter of the machine's free memory, and nothing
-    where the device is the CPU itself. asks: tiers of reuse that approximate (`engine.asks`), none by default.
+    host_budget_bytes: evicted KV kept in host memory; None is a quarter of the machine's free memory divided by its
+    GPUs, and nothing where the device is the CPU itself. asks: tiers of reuse that approximate (`engine.asks`), none
+    by default.
     name: the model's, for the paper's presets of them.
     """
 
@@ -182,7 +185,7 @@ class LocalEngine:
             if ticket.failure is not None:
                 raise ticket.failure
         self._part(request.path for request in requests)
-        results = [ticket.result(self.codec) for ticket in tickets]
+        results = [ticket.result() for ticket in tickets]
         self._count(results)
         return results
 
@@ -297,7 +300,7 @@ class LocalEngine:
 
     # -- expanding -------------------------------------------------------------------------------------------------
     def _ticket(self, request: BranchRequest) -> Ticket:
-        ticket = Ticket.of(request, self.clock())
+        ticket = Ticket.of(request, self.codec, self.clock())
         new_tokens = request.rule.max_tokens
         ticket.error = refusal(self.codec, ticket.path, new_tokens)
         if ticket.error is None:
@@ -336,7 +339,13 @@ def _checked(source: ModelSource, device: torch.device, dtype: torch.dtype, back
 
 
 def _host_budget(device: torch.device) -> int:
-    """A quarter of the machine's free memory; none of it where the device is the CPU."""
+    """A quarter of the machine's free memory, divided by its GPUs; none of it where the device is the CPU."""
     if device.type == "cpu":
         return 0
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES") // 4
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES") // (4 * _gpus())
+
+
+def _gpus() -> int:
+    """GPUs of the machine, at least one; an engine's process may be shown only its own."""
+    there = len(list(_DRIVER.iterdir())) if _DRIVER.is_dir() else 0
+    return max(there, torch.cuda.device_count(), 1)

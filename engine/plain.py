@@ -26,7 +26,6 @@ from engine.base import (
     flat,
     refusal,
 )
-from engine.confidence import Groups
 from engine.decode import Row, draw_all
 from engine.labels import Labels
 from engine.scoring import Asked
@@ -51,8 +50,9 @@ class PlainEngine:
         self._lock = threading.Lock()
 
     def expand(self, requests: Sequence[BranchRequest]) -> list[BranchResult]:
+        asked = self.clock()
         with self._lock:
-            return [self._expand(request) for request in requests]
+            return [self._expand(request, asked) for request in requests]
 
     def score(self, queries: Sequence[ScoreQuery]) -> list[ScoreResult]:
         with self._lock:
@@ -73,19 +73,22 @@ class PlainEngine:
     def stats(self) -> dict[str, Any]:
         return {**self.counts, "kv_tokens": 0, "kv_bytes": 0, "device": str(self.device), "path": "plain"}
 
-    def _expand(self, request: BranchRequest) -> BranchResult:
+    def _expand(self, request: BranchRequest, asked: float) -> BranchResult:
+        """asked: when the call came, from which deadlines count."""
         path = flat(request.path)
         error = refusal(self.codec, path, request.rule.max_tokens) or refused(request.tiers, frozenset())
         if error is not None:
             return BranchResult(request.id, error=error)
         began = self.clock()
-        until = None if request.deadline_s is None else began + request.deadline_s
-        settings = (request.rule, request.temperature, request.top_p, until)
-        rows = [Row(path, stream, *settings, groups=Groups.of(request.prune)) for stream in request.streams]
+        rows = Row.all_of(request, self.codec, asked)
+        for row in rows:
+            row.finish = "cancelled" if row.late(began) else None
         while running := [row for row in rows if row.finish is None]:
             logits = self._last([[*path, *row.tokens] for row in running])
             draw_all(logits, running, self.codec, self.clock())
-        branches = tuple(row.branch(self.codec) for row in rows)
+            if (error := next((row.error for row in running if row.error is not None), None)) is not None:
+                return BranchResult(request.id, error=error)
+        branches = tuple(row.branch() for row in rows)
         generated = sum(len(branch.token_ids) for branch in branches)
         prefilled = len(rows) * (len(path) - 1)
         self.counts.update(expansions=1, generated=generated, prefilled=prefilled)

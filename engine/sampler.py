@@ -63,7 +63,7 @@ def _nucleus(scaled: Tensor, top_p: float) -> tuple[Tensor, Tensor]:
 def gumbel(key: Tensor, step: Tensor, ids: Tensor) -> Tensor:
     """Standard Gumbel noise for token `ids` [K] int64 at `step` of the stream `key`, float32."""
     mixed = _mix(_mix(key + step * _GOLDEN) + ids)
-    uniform = ((mixed >> 40) & 0xFFFFFF).float().add_(0.5).div_(1 << 24)
+    uniform = ((mixed >> 41) & 0x7FFFFF).float().add_(0.5).div_(1 << 23)  # 24 bits with the half: never rounded to 1
     return -torch.log(-torch.log(uniform))
 
 

@@ -83,8 +83,12 @@ class Scheduler:
         """Admit what fits, run the model once over a chunk of prefill and all decoding rows, let finished rows go."""
         cancelled = {self._cancelled.popleft() for _ in range(len(self._cancelled))}
         while self._arriving:
-            self._waiting.append(self._arriving.popleft())
-        self._end(cancelled)
+            ticket = self._arriving.popleft()
+            self._waiting.append(ticket)
+            if ticket.request.recalled is not None and ticket.request.recalled():
+                ticket.cancel()
+        now = self.clock()
+        self._end(cancelled, now)
         self._admit()
         chunks = self._chunks()
         feeds: list[Feed] = []
@@ -101,15 +105,22 @@ class Scheduler:
         if rows:
             draw_all(logits, rows, self.codec, self.clock())
         self._book(self.clock() - began, chunks, rows)
+        for row in rows:
+            if row.error is not None:
+                self._owner[row].refuse(row.error)
         self._leave()
+        self._sweep(now)
         self._start()
         self.tree.enforce_budget()
 
     def fail(self, error: BaseException) -> None:
-        """The model raised: everything under way is lost, what is held stays."""
+        """The model, or an allocation, raised: everything under way is lost, what is held stays.
+
+        Between steps all claims are of requests under way, wherever the step broke off.
+        """
         for ticket in {*self._waiting, *self._owner.values()}:
             ticket.failure, ticket.over = error, True
-        for claim in {*self._claims.values(), *(prefill.claim for prefill in self._prefills)}:
+        for claim in list(self.admission.claims):
             self.admission.leave(claim)
         self._waiting.clear()
         self._owner.clear()
@@ -193,11 +204,7 @@ class Scheduler:
         if self.asks is None:
             return False
         began = self.clock()
-        try:
-            computed = self.asks.shift(first.tiers, claim, first.path[-1])
-        except Exception:
-            self.admission.leave(claim)
-            raise
+        computed = self.asks.shift(first.tiers, claim, first.path[-1])
         if computed is None:
             return False
         first.count(computed, "shifted")
@@ -274,18 +281,26 @@ class Scheduler:
         self._running = sorted([*self._running, *rows], key=lambda row: row.path)
 
     # -- finishing -------------------------------------------------------------------------------------------------
-    def _end(self, ids: set[str]) -> None:
-        if not ids:
-            return
-        for ticket in {*self._waiting, *self._owner.values()}:
+    def _end(self, ids: set[str], now: float) -> None:
+        """End the rows of these requests, and those that do not decode yet at their deadline."""
+        for ticket in {*self._waiting, *self._owner.values()} if ids else ():
             if ticket.request.id in ids:
                 ticket.cancel()
-        self._waiting = deque(ticket for ticket in self._waiting if not ticket.done)
         self._leave(store=False)
+        self._sweep(now)
+
+    def _sweep(self, now: float) -> None:
+        """Let go what need not decode any more of what waits and is prefilled."""
+        for ticket in self._waiting:
+            ticket.expire(now)
+        self._waiting = deque(ticket for ticket in self._waiting if ticket.unstarted and not ticket.done)
         for prefill in list(self._prefills):
-            for row in [row for row in prefill.rows if row.finish is not None]:
-                prefill.rows.remove(row)
-                del self._owner[row]
+            for row in list(prefill.rows):
+                if row.late(now):
+                    row.finish = row.finish or "cancelled"
+                if row.finish is not None:
+                    prefill.rows.remove(row)
+                    del self._owner[row]
             prefill.claim.rows = len(prefill.rows)
             if not prefill.rows:
                 self.admission.leave(prefill.claim)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from engine import attention
+from engine.asks.rope import changing
 from engine.kv import KVShape
 from engine.packed import Forward
 from engine.packing import PLAIN_ROWS
@@ -54,11 +55,20 @@ def unsupported(model: Any, shape: KVShape | None, backend: attention.Attention)
     """Why the tree attention cannot serve this stock model (None: it can), and the probe to check others with."""
     if shape is None:
         return "it has no attention layers with key-value heads", None
+    if (reason := _beyond_the_probe(model.config.get_text_config())) is not None:
+        return reason, None
     try:
         probe = Probe.of(model)
         return probe.mismatch(model, shape, backend), probe
     except Exception as error:  # any model code may run here; whatever it raises, the plain path is right
         return f"the self-test raised {type(error).__name__}: {error}", None
+
+
+def _beyond_the_probe(config: Any) -> str | None:
+    """What only differs in sequences longer than the probe."""
+    if (chunk := getattr(config, "attention_chunk_size", None)) and chunk < config.max_position_embeddings:
+        return f"its attention ends at chunks of {chunk} tokens"
+    return changing(config)
 
 
 def kv_shape(model: Any) -> KVShape | None:

@@ -19,6 +19,7 @@ from engine.base import (
     BranchResult,
     Finish,
     KVEvent,
+    RuleError,
     ScoreQuery,
     ScoreResult,
     StepRule,
@@ -236,7 +237,10 @@ class TextEngine:
         """prefilled: tokens of the whole call, whose seconds count towards the request's deadline."""
         path, texts = flat(request.path), self._texts(request.path)
         steps = self._steps_until(request.deadline_s, prefilled)
-        branches = tuple(self._branch(texts, stream, request, steps) for stream in request.streams)
+        try:
+            branches = tuple(self._branch(texts, stream, request, steps) for stream in request.streams)
+        except RuleError as error:
+            return BranchResult(request.id, error=str(error))
         for branch in branches:
             self._hold((*path, *branch.token_ids[:-1]))
         generated = sum(len(branch.token_ids) for branch in branches)

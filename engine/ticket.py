@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from engine.base import BranchRequest, BranchResult, Codec, Usage, flat
-from engine.confidence import Groups
 from engine.decode import Row
 
 
@@ -33,12 +32,9 @@ class Ticket:
     layout: int = 0
 
     @classmethod
-    def of(cls, request: BranchRequest, now: float) -> Ticket:
-        until = None if request.deadline_s is None else now + request.deadline_s
-        settings = (request.rule, request.temperature, request.top_p, until)
-        path = flat(request.path)
-        rows = [Row(path, stream, *settings, groups=Groups.of(request.prune)) for stream in request.streams]
-        return cls(request, path, rows, list(rows))
+    def of(cls, request: BranchRequest, codec: Codec, now: float) -> Ticket:
+        rows = Row.all_of(request, codec, now)
+        return cls(request, flat(request.path), rows, list(rows))
 
     @property
     def done(self) -> bool:
@@ -50,16 +46,28 @@ class Ticket:
             row.finish = row.finish or "cancelled"
         self.unstarted = []
 
+    def refuse(self, error: str) -> None:
+        """The request cannot be served; the rows that run end."""
+        self.error = self.error or error
+        self.cancel()
+
+    def expire(self, now: float) -> None:
+        """End the rows that still wait if their deadline is over."""
+        if self.unstarted and self.unstarted[0].late(now):
+            for row in self.unstarted:
+                row.finish = "cancelled"
+            self.unstarted = []
+
     def count(self, prefilled: int, tier: str = "") -> None:
         """Tokens that ran through the model, for a path that this tier approximates if one is named."""
         self.prefilled += prefilled
         if tier:
             self.computed[tier] += prefilled
 
-    def result(self, codec: Codec) -> BranchResult:
+    def result(self) -> BranchResult:
         if self.error is not None:
             return BranchResult(self.request.id, error=self.error)
-        branches = tuple(row.branch(codec) for row in self.rows)
+        branches = tuple(row.branch() for row in self.rows)
         started = len(self.rows) if self.held is not None else 0
         usage = Usage(
             generated=sum(len(branch.token_ids) for branch in branches),

@@ -68,6 +68,16 @@ class HFCodec:
         plain = self._tokenizer.chat_template is None and first is not None
         return [first, *ids] if plain and self._tokenizer.encode("")[:1] == [first] else ids
 
+    def special(self, text: str) -> int | None:
+        """Id of the special token that reads so, which `decode` leaves out; None if there is none."""
+        found: int | None = self._special.get(text)
+        return found
+
+    @cached_property
+    def _special(self) -> dict[str, int]:
+        added = self._tokenizer.added_tokens_decoder
+        return {str(token): number for number, token in added.items() if token.special}
+
     def turn_end(self) -> str:
         """What closes an assistant's turn; nothing without a chat template."""
         if self._tokenizer.chat_template is None:
@@ -121,8 +131,8 @@ def _load(source: ModelSource) -> Any:
 
 
 def converted_folder(source: ModelSource) -> Path:
-    """Cache folder of a converted GGUF file, keyed by the file's fingerprint."""
-    return cache_folder() / "models" / source.fingerprint
+    """Cache folder of a converted GGUF file, keyed by the file's fingerprint and by when it was written."""
+    return cache_folder() / "models" / f"{source.fingerprint}-{source.path.stat().st_mtime_ns:x}"
 
 
 @contextlib.contextmanager

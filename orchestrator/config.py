@@ -34,7 +34,8 @@ class Config(BaseModel):
     step_*: where a step ends (see `search.types.Boundary`).
     kv_budget_bytes: most bytes of KV on an engine's device, None is unbounded, 0 keeps nothing between calls; eviction:
     what goes first when they are short (`engine.eviction`); host_budget_bytes: evicted KV kept in host memory, None is
-    a quarter of what is free there, and nothing for CPU engines. attention: how it is computed (`engine.attention`).
+    a quarter of what is free there divided by the machine's GPUs, and nothing for CPU engines. attention: how it is
+    computed (`engine.attention`).
     rows_per_engine: sample rows that fill an engine, None takes 2 on CPUs and 16 on GPUs. placement: policy that
     chooses an engine for each branch (`actors.policies`). kv_transfer: how engines may send KV to each other where that
     is faster than prefill: by the object store ("auto"), from GPU to GPU by Ray's direct transport ("nixl"), or not.

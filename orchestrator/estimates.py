@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from actors.spec import EngineSpec
-from engine.base import Codec
+from engine.base import Codec, begin
 from orchestrator.config import REWARDS, Config
 from search.budget import Budget
 from search.estimate import Estimate, estimate
@@ -41,8 +41,8 @@ def estimate_for(
     def turn(text: str) -> int:
         return len(codec.encode(codec.next_turn(text)))
 
-    def rendered(messages: Sequence[Message]) -> int:
-        return len(codec.encode(codec.render(messages)))
+    def begun(messages: Sequence[Message]) -> int:
+        return len(begin(codec, messages))
 
     questions: tuple[str, ...] = ()
     held: list[int] = []
@@ -54,22 +54,22 @@ def estimate_for(
         questions = (verifier.step_question, verifier.answer_question)
         nothing = Problem(CONTENT_FREE)
         if separate:
-            held += [rendered(problem_messages(asked)) for asked in (problem, nothing)[: 1 + verifier.debias]]
+            held += [begun(problem_messages(asked)) for asked in (problem, nothing)[: 1 + verifier.debias]]
         elif verifier.debias:
-            held.append(rendered(prompt.messages(nothing)))
+            held.append(begun(prompt.messages(nothing)))
         if verifier.debias:
             priors = sum(_prior_tokens(codec, question, separate) for question in set(questions))
     elif isinstance(verifier, ValueEvaluation):
         questions = value_questions(verifier.scale)
         reply = 0 if "score" in spec.capabilities else MOST_REPLY
-        held += [rendered(problem_messages(problem))] if separate else []
+        held += [begun(problem_messages(problem))] if separate else []
     elif isinstance(verifier, VoteEvaluation):
         questions = (VOTE_QUESTION.format(i=_MANY),)
     found = estimate(
         strategy,
         config.sampling,
         budget,
-        prompt_tokens=[*(rendered(prompt.messages(problem, hint)) for hint in strategy.hints or ("",)), *held],
+        prompt_tokens=[*(begun(prompt.messages(problem, hint)) for hint in strategy.hints or ("",)), *held],
         question_tokens=None if unbounded else max((turn(text) + 1 + reply for text in questions), default=0),
         prior_tokens=priors,
         follow_up_tokens=max(turn(text) for text in (PROPOSE.format(n=_MANY), REFINE)),

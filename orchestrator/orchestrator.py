@@ -15,7 +15,7 @@ from actors.dispatcher import Dispatcher
 from actors.metering import DriverMeter
 from actors.spec import EngineSpec
 from engine.asks.options import refused
-from engine.base import Codec
+from engine.base import Codec, begin
 from orchestrator.background_loop import BackgroundLoop
 from orchestrator.cgee import Gates, setting_of, with_known_dtype
 from orchestrator.config import Config, UsageError
@@ -369,7 +369,7 @@ class Orchestrator:
         """The prompt and one step must fit into the model's context; UsageError otherwise."""
         for problem in problems:
             for hint in strategy.hints or ("",):
-                tokens = len(self._codec.encode(self._codec.render(self._prompt.messages(problem, hint))))
+                tokens = len(begin(self._codec, self._prompt.messages(problem, hint)))
                 step = int(getattr(strategy, "max_tokens", self.config.max_step_tokens))
                 if tokens + step > self._codec.context_length:
                     raise UsageError(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -59,6 +60,12 @@ class Boundary:
     regex: str | None = None
     tokens: int | None = None
     fn: Callable[[str], bool] | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            re.compile(self.regex or "")
+        except re.error as error:
+            raise ValueError(f"a boundary's regex is a regular expression, got {self.regex!r}: {error}") from None
 
     @classmethod
     def none(cls) -> Boundary:

@@ -23,11 +23,10 @@ def unsupported(model: Any) -> str | None:
     config = model.config.get_text_config()
     if (positions := _other_positions(config)) is not None:
         return positions
-    rope = getattr(config, "rope_parameters", None) or {}
-    kind = rope.get("rope_type", "default")
-    if kind not in SERVED:
-        why = _REASONS.get(kind, f"RoPE type {kind!r} is not known")
-        return f"{why}; served: {', '.join(SERVED)}"
+    for kind in _kinds(config):
+        if kind not in SERVED:
+            why = _REASONS.get(kind, f"RoPE type {kind!r} is not known")
+            return f"{why}; served: {', '.join(SERVED)}"
     if not isinstance(model, FusedModel):
         return f"{type(model).__name__} does not run on the engine's own layers, which serve {', '.join(FAMILIES)}"
     layers = [layer for layer in model.layers if isinstance(layer, FusedLayer)]
@@ -36,6 +35,11 @@ def unsupported(model: Any) -> str | None:
     if any(layer.scoring.window is not None for layer in layers):
         return "sliding window attention"
     return None
+
+
+def changing(config: Any) -> str | None:
+    """Why a token's key depends on how long the sequence it stands in becomes, or None. config: of the text model."""
+    return next((_REASONS[kind] for kind in _kinds(config) if kind in _REASONS), None)
 
 
 def rotated(keys: Tensor, by: int, inv_freq: Tensor) -> Tensor:
@@ -50,6 +54,13 @@ def rotated(keys: Tensor, by: int, inv_freq: Tensor) -> Tensor:
     k = keys.float()
     first, second = k.chunk(2, dim=-1)
     return (k * cos + torch.cat([-second, first], dim=-1) * sin).to(keys.dtype)
+
+
+def _kinds(config: Any) -> list[str]:
+    """RoPE types of the model, or of its kinds of layers where they differ."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    parts = [part for part in rope.values() if isinstance(part, dict)] or [rope]
+    return [part.get("rope_type", "default") for part in parts]
 
 
 def _other_positions(config: Any) -> str | None:

@@ -9,6 +9,7 @@ from actors.dispatcher import PoolOptions
 from actors.handles import EngineDownError, EngineFailedError, InlineEngine
 from engine.scripted import ScriptedEngine
 from engine.simulated import SimulatedEngine
+from engine.tokenizer import ByteCodec
 from search.types import Expansion, Sampling
 from tests.actors.shaky import DOWN, IMPATIENT, Shaky, orders, pool_of, request, shaky, texts, undisturbed
 
@@ -24,6 +25,17 @@ def test_outcomes_come_in_the_order_of_the_wave_with_predictions():
     again = [Expansion(f"x{o.id}", "p", o.node_id, o.context, 1, Sampling(), first_sample=9) for o in wave]
     for outcome in asyncio.run(pool.expand(again)):
         assert outcome.cost.predicted_hit in (outcome.cost.actual_hit, 0)
+
+
+def test_a_prompt_begins_with_what_the_codec_begins_chats_with():
+    class Begun(ByteCodec):
+        def begin(self, messages):
+            return [300, *self.encode(self.render(messages))]
+
+    pool, messages = pool_of(shaky("a")), [{"role": "user", "content": "What?"}]
+    plain = pool.encode(messages)
+    pool.codec = Begun()
+    assert pool.encode(messages) == (300, *plain)
 
 
 def test_an_engine_that_dies_once_loses_nothing_and_comes_back():

@@ -3,6 +3,7 @@
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,7 @@ from actors.messages import Reply, unpack
 from actors.rsbcm import RSBCM, Scored
 from engine.base import BranchRequest, StepRule, path_keys
 from engine.scripted import ScriptedEngine
-from search.types import Expansion, Sampling
+from search.types import Boundary, Expansion, Sampling
 
 
 def order(number, text=b"prompt"):
@@ -158,6 +159,17 @@ def test_an_engine_error_remembers_nothing(wire):
     with pytest.raises(RuntimeError, match="out of memory"):
         actor.expand([order(0)], "t")
     assert actor.expand([order(0)], "t")[0].samples[0].text == "fine\n\n"
+
+
+def test_a_rule_that_raises_fails_its_own_order_alone():
+    def broken(text):
+        raise KeyError(text)
+
+    bad = replace(order(1), sampling=Sampling(boundary=Boundary(fn=broken)))
+    actor = EngineActor("a", lambda: ScriptedEngine(["fine\n\n"]))
+    good, failed = actor.expand([order(0), bad], "t")
+    assert good.samples[0].text == "fine\n\n" and good.error is None
+    assert "the rule of where a step ends raised KeyError" in failed.error
 
 
 def test_step_rules_reach_the_engine():

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from engine import native
 from engine.admission import needed_alone
 from engine.base import BranchRequest, ScoreQuery, StepRule, path_keys, stream_key
-from engine.local import LocalEngine
+from engine.local import LocalEngine, _host_budget
 
 pytestmark = pytest.mark.skipif(
     native.kernels(torch.float32) is None, reason="equal bits need the own CPU kernels: no C++ compiler"
@@ -134,6 +134,19 @@ def test_the_books_are_the_bytes_that_are_really_there(build, wanted):
     assert max(real for real, _ in seen) > budget // 2
 
 
+def test_engines_on_all_gpus_of_a_machine_offload_to_a_quarter_of_its_memory(monkeypatch, tmp_path):
+    """Each process is shown one of eight GPUs."""
+    for i in range(8):
+        (tmp_path / f"gpu{i}").mkdir()
+    monkeypatch.setattr("engine.local._DRIVER", tmp_path)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    monkeypatch.setattr("os.sysconf", {"SC_PAGE_SIZE": 4096, "SC_AVPHYS_PAGES": 32_000}.__getitem__)
+    assert 8 * _host_budget(torch.device("cuda")) == 4096 * 32_000 // 4
+    monkeypatch.setattr("engine.local._DRIVER", tmp_path / "none")
+    assert _host_budget(torch.device("cuda")) == 4096 * 32_000 // 4
+    assert _host_budget(torch.device("cpu")) == 0
+
+
 # -- admission -----------------------------------------------------------------------------------------------------
 def test_a_budget_too_small_for_one_branch_names_needed_and_given_bytes(build):
     path = (prompt(build()),)
@@ -229,6 +242,30 @@ def test_a_failed_step_frees_what_was_admitted(build):
     engine.check_integrity()
     engine._scheduler.forward = forward
     assert engine.expand([ask(path)])[0].branches == build().expand([ask(path)])[0].branches
+
+
+@pytest.mark.parametrize(
+    "place", ["engine.kv.KVShape.empty", "engine.admission.Admission.run", "engine.kv.TensorKV.to_device"]
+)
+def test_an_allocation_that_fails_while_a_request_is_admitted_leaves_nothing_behind(build, monkeypatch, place):
+    """Whatever it was admitted for: its path, its rows, or KV that comes back from the host."""
+    engine = build(kv_budget_bytes=200 * build().shape.bytes_per_token, host_budget_bytes=1 << 20)
+    path = (prompt(engine, "y" * 150),)
+    if place.endswith("to_device"):
+        engine.expand([ask(path, tokens=9)])
+        for segment in reversed(list(engine.tree.segments())):
+            engine.tree.offload(segment)
+
+    def full(*args, **kwargs):
+        raise RuntimeError("out of memory")
+
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="out of memory"):
+        patch.setattr(place, full)
+        engine.expand([ask(path, tokens=9)])
+    assert not engine._scheduler.admission.claims
+    engine.check_integrity()
+    other = (prompt(engine, "z" * 150),)
+    assert engine.expand([ask(other, tokens=9)])[0].branches == build().expand([ask(other, tokens=9)])[0].branches
 
 
 # -- exact bits after every way KV can go --------------------------------------------------------------------------

@@ -2,14 +2,18 @@
 
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from actors.convert import to_request
+from actors.engine_actor import EngineActor
 from engine.base import BranchRequest, StepRule, stream_key
 from engine.local import LocalEngine
+from search.types import Expansion, Sampling
 
 RULE = StepRule(max_tokens=60)
 
@@ -63,7 +67,9 @@ def test_case_29_cancelling_mid_step_keeps_the_text_and_frees_the_kv_within_one_
     for branch, full in zip(result.branches, whole, strict=True):
         assert branch.finish == "cancelled"
         assert branch.token_ids == full.token_ids[:8]
-        assert branch.text == engine.codec.decode(branch.token_ids) and full.text.startswith(branch.text[:-1])
+        assert branch.text == engine.codec.decode(branch.token_ids).rstrip("\ufffd") and full.text.startswith(
+            branch.text
+        )
     assert engine.tree.num_tokens == len(ask.path[0]) - 1
     assert engine.expand([ask])[0].branches == whole
 
@@ -142,3 +148,56 @@ def test_a_request_that_waits_for_its_turn_can_be_cancelled(engine):
     thread.join(30)
     assert {branch.finish for branch in first.branches} == {"length"}
     assert {branch.finish for branch in found[0].branches} == {"cancelled"} and found[0].usage.generated == 0
+
+
+def test_a_recall_between_the_actors_look_and_the_engines_queue_is_not_lost(engine, monkeypatch):
+    """Other calls keep the batch running meanwhile."""
+    actor = EngineActor("a", lambda: engine)
+    order = Expansion("o", "p", "n", (tuple(engine.codec.encode("Prompt.")),), 2, Sampling(max_tokens=60))
+
+    def late(order, id):
+        actor.cancel([id])
+        engine.expand([request(engine, "b", "Another prompt.", n=1)])
+        return to_request(order, id)
+
+    monkeypatch.setattr("actors.engine_actor.to_request", late)
+    (found,) = actor.expand([order], "t")
+    assert [(sample.finish, sample.token_ids) for sample in found.samples] == [("cancelled", ())] * 2
+
+
+# -- rules that raise ----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("rule", "words"), [({"fn": lambda text: {}[text]}, "KeyError"), ({"regex": "("}, "error: ")])
+def test_a_rule_that_raises_fails_its_own_request_alone(engine, loaded, rule, words):
+    good, bad = request(engine, "a", "A short prompt."), request(engine, "b", "Another prompt.")
+    found = engine.expand([good, replace(bad, rule=StepRule(max_tokens=60, **rule))])
+    assert found[0].branches == LocalEngine(loaded.model, loaded.codec, "tiny").expand([good])[0].branches
+    assert f"the rule of where a step ends raised {words}" in found[1].error and found[1].branches == ()
+
+
+# -- deadlines -----------------------------------------------------------------------------------------------------
+def timed(loaded, **options):
+    """An engine and the time that it knows, in seconds."""
+    now = [0.0]
+    return LocalEngine(loaded.model, loaded.codec, "tiny", prefill_chunk=32, clock=lambda: now[0], **options), now
+
+
+def test_a_request_whose_deadline_passes_while_it_waits_ends_unstarted(loaded):
+    engine, now = timed(loaded, max_rows=3)
+    asks = [request(engine, "a", "Prompt a. "), replace(request(engine, "b", "Prompt b. "), deadline_s=5.0)]
+    rows = watch(engine, {9: lambda: now.append(now.pop() + 9.0)})
+    found = engine.expand(asks)
+    assert {branch.finish for branch in found[0].branches} <= {"length", "eos"}
+    assert [(b.finish, b.token_ids) for b in found[1].branches] == [("cancelled", ())] * 3
+    assert found[1].usage.prefilled == 0 and max(rows) == 3
+    engine.check_integrity()
+
+
+def test_a_request_whose_deadline_passes_while_it_is_prefilled_ends_at_the_next_step(loaded):
+    engine, now = timed(loaded)
+    late, other = request(engine, "a", "x" * 500), request(engine, "b", "x" * 500, n=1)
+    rows = watch(engine, {2: lambda: now.append(now.pop() + 9.0)})
+    found = engine.expand([replace(late, deadline_s=5.0)])[0]
+    assert rows == [0, 0]
+    assert [(b.finish, b.token_ids) for b in found.branches] == [("cancelled", ())] * 3
+    assert engine.expand([other])[0].branches[0].token_ids
+    engine.check_integrity()

@@ -11,6 +11,7 @@ transformers = pytest.importorskip("transformers")
 from engine import attention
 from engine.base import BranchRequest, LayerExit, ScoreQuery, StepRule, stream_key
 from engine.fused import FusedModel
+from engine.loading import load_model
 from engine.local import LocalEngine, load_engine
 from engine.plain import PlainEngine
 from engine.selftest import kv_shape, unsupported
@@ -33,6 +34,8 @@ SMALL = {
 NO_GQA = {key: value for key, value in SMALL.items() if key != "num_key_value_heads"}
 GPT2 = {"vocab_size": 300, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 512, "eos_token_id": 256}
 WINDOW = {"sliding_window": 16, "head_dim": 16}
+ROPE = {"rope_theta": 10000.0, "original_max_position_embeddings": 64}
+LONGROPE = {**ROPE, "rope_type": "longrope", "short_factor": [1.0] * 8, "long_factor": [4.0] * 8, "factor": 8.0}
 TREE = {
     "llama": ("LlamaConfig", SMALL),
     "qwen2": ("Qwen2Config", SMALL),
@@ -53,6 +56,12 @@ PLAIN = {
     "falcon_alibi": (
         "FalconConfig",
         {**GPT2, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "alibi": True},
+    ),
+    "llama_longrope": ("LlamaConfig", {**SMALL, "rope_parameters": LONGROPE}),
+    "llama_dynamic": ("LlamaConfig", {**SMALL, "rope_parameters": {**ROPE, "rope_type": "dynamic", "factor": 2.0}}),
+    "llama4_chunks": (
+        "Llama4TextConfig",
+        {**SMALL, "head_dim": 16, "intermediate_size_mlp": 128, "num_local_experts": 2, "attention_chunk_size": 64},
     ),
 }
 
@@ -135,10 +144,49 @@ def test_other_models_are_found_out_and_run_on_the_plain_path(name: str, tmp_pat
     assert len({branch.token_ids for branch in sampled}) > 1
 
 
+def test_on_the_plain_path_a_deadline_counts_from_the_call():
+    times = iter([0.0, 9.0, 9.5])
+    engine = PlainEngine(build("mamba", PLAIN), ByteCodec(512), clock=lambda: next(times))
+    ask = BranchRequest("a", ((1, 2, 3),), (1, 2), StepRule(max_tokens=5), deadline_s=5.0)
+    branches = engine.expand([ask])[0].branches
+    assert [(branch.finish, branch.token_ids) for branch in branches] == [("cancelled", ())] * 2
+
+
 def test_a_wrong_attention_is_found_out(monkeypatch):
     model = build("llama", TREE)
     monkeypatch.setattr("engine.attention.reference._weights", lambda scores, positions, scoring: scores.softmax(-1))
     assert "differ" in (unsupported(model, kv_shape(model), REFERENCE)[0] or "")
+
+
+class Quantised(torch.nn.Module):
+    """A linear layer without a plain weight, as GPTQ and AWQ have them."""
+
+    def __init__(self, linear: torch.nn.Linear) -> None:
+        super().__init__()
+        self.qweight = torch.nn.Parameter((linear.weight * 4096).round().to(torch.int32), requires_grad=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ (self.qweight.float() / 4096).T
+
+
+@pytest.mark.parametrize("name", ["self_attn.q_proj", "mlp.down_proj"])
+def test_a_model_with_other_linear_layers_is_served_by_its_own_forward(name: str, tmp_path: Path, monkeypatch):
+    build("llama", TREE).save_pretrained(tmp_path)
+    byte_tokenizer().save_pretrained(tmp_path)
+
+    def load(*args):
+        model = load_model(*args)
+        for layer in model.model.layers:
+            parent, _, child = name.partition(".")
+            part = layer.get_submodule(parent)
+            setattr(part, child, Quantised(part.get_submodule(child)))
+        return model
+
+    monkeypatch.setattr("engine.local.load_model", load)
+    engine = LocalEngine.load(str(tmp_path), device="cpu", dtype="float32")
+    assert not isinstance(engine.model, FusedModel)
+    ask = BranchRequest("a", (tuple(range(20, 60)),), (1,), StepRule(max_tokens=5), 0.0)
+    assert len(engine.expand([ask])[0].branches[0].token_ids) > 0
 
 
 def test_a_wrong_fused_forward_is_not_used(tmp_path: Path, monkeypatch, caplog):

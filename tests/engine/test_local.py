@@ -157,13 +157,24 @@ def test_eos_ends_a_row_and_is_kept_out_of_the_text(engine):
     assert branch.text == codec.decode(free.token_ids[:stop])
 
 
+def test_a_stop_string_that_is_a_special_token_ends_a_row_though_no_text_has_it(engine, monkeypatch):
+    ask = request(engine, "Say something.", n=1, rule=StepRule(max_tokens=8, stop=("<|end|>",)))
+    free = engine.expand([ask])[0].branches[0]
+    assert engine.codec.special("<|end|>") == engine.codec.encode("<|end|>")[0]
+    assert engine.codec.special("Yes") is None
+    monkeypatch.setattr(type(engine.codec), "special", lambda self, text: free.token_ids[3])
+    branch = engine.expand([ask])[0].branches[0]
+    at = free.token_ids.index(free.token_ids[3])
+    assert (branch.finish, branch.token_ids) == ("stop", free.token_ids[: at + 1])
+
+
 def test_deadline_cancels_and_keeps_the_partial_text(engine):
     times = iter(range(10_000))
     slow = another(engine, clock=lambda: float(next(times)))
     branch = slow.expand([request(engine, "Go on.", n=1, rule=StepRule(max_tokens=50), deadline_s=5.0)])[0].branches[0]
     assert branch.finish == "cancelled"
     assert 0 < len(branch.token_ids) < 50
-    assert branch.text == engine.codec.decode(branch.token_ids)
+    assert branch.text == engine.codec.decode(branch.token_ids).rstrip("\ufffd")
 
 
 def test_score_equals_re_encoding_and_single_rows_equal_the_batch(engine):

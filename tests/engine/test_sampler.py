@@ -63,3 +63,12 @@ def test_rows_do_not_depend_on_the_batch_and_steps_differ():
     noise = [gumbel(keys[0], torch.tensor(step), torch.arange(50)) for step in range(3)]
     assert not torch.equal(noise[0], noise[1])
     assert not torch.equal(noise[1], noise[2])
+
+
+def test_the_largest_noise_is_finite_and_a_likely_token_is_drawn_against_it():
+    """The uppermost of the hash's values: with one bit more it would round to 1, whose Gumbel noise is infinite."""
+    key, step, token = torch.tensor([12345]), torch.tensor([618]), 21802
+    assert 15 < float(gumbel(key, step, torch.tensor([token]))) < 17
+    logits = torch.full((1, 49152), -10.0)
+    logits[0, 7] = 20.0
+    assert draw(logits, key, step, torch.ones(1), torch.ones(1)).tokens.tolist() == [7]

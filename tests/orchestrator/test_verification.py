@@ -8,6 +8,7 @@ pytest.importorskip("pydantic")
 
 from engine.scripted import ScriptedEngine
 from engine.simulated import SimulatedEngine
+from engine.tokenizer import ByteCodec
 from orchestrator import Orchestrator, UsageError
 from orchestrator.config import Config
 from orchestrator.prepare import NoPool
@@ -118,6 +119,16 @@ def test_the_estimate_knows_the_way_of_asking(prompt, debias):
     assert (most.verified is None) == (prompt == "separate")
     assert most.verified is None or found.cost.verified <= most.verified
     assert plain.verified == 0
+
+
+def test_what_a_codec_begins_chats_with_is_sent_and_counted(monkeypatch):
+    """The token that a model without a chat template begins texts with, as its tokenizer knows it."""
+    begin = lambda self, messages: [65] * 7 + self.encode(self.render(messages))  # noqa: E731
+    with Orchestrator(model="simulated", runtime="inline") as orchestrator:
+        plain = orchestrator.estimate("What is 6 * 7?", "greedy")
+        monkeypatch.setattr(ByteCodec, "begin", begin, raising=False)
+        assert orchestrator.estimate("What is 6 * 7?", "greedy").kv_tokens == plain.kv_tokens + 7
+    assert all(bytes(query.path[0]).startswith(b"A" * 7) for query in heard_with())
 
 
 def test_a_calibrated_rule_is_refused_where_the_model_votes_instead():

@@ -175,6 +175,11 @@ def test_case_55_a_step_is_exactly_so_many_tokens(lab):
     assert set(lengths[:-1]) == {7} and found.complete
 
 
+def test_case_55_a_boundary_that_is_no_regular_expression_is_refused():
+    with pytest.raises(ValueError, match=r"a boundary's regex is a regular expression, got '\(step': missing \)"):
+        Boundary(regex="(step")
+
+
 def test_case_55_leading_blank_lines_close_no_step(lab):
     one = lab(ScriptedEngine(lambda path, served: "\n\n\u3000\n\nfirst\n\nrest" if not path else "Answer: 1"))
     found = one.solve("greedy")
