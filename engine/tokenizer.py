@@ -131,8 +131,8 @@ def _load(source: ModelSource) -> Any:
 
 
 def converted_folder(source: ModelSource) -> Path:
-    """Cache folder of a converted GGUF file, keyed by the file's fingerprint and by when it was written."""
-    return cache_folder() / "models" / f"{source.fingerprint}-{source.path.stat().st_mtime_ns:x}"
+    """Cache folder of a converted GGUF file, keyed by the file's fingerprint: every environment that has it shares it."""
+    return cache_folder() / "models" / source.fingerprint
 
 
 @contextlib.contextmanager

@@ -43,11 +43,13 @@ def test_a_small_file_is_read_whole(tmp_path: Path):
     assert len(names) == 4
 
 
-def test_a_file_written_again_is_converted_again(tmp_path: Path):
+def test_other_weights_in_the_same_file_are_converted_again_and_a_copy_is_not(tmp_path: Path):
     source = model(tmp_path / "a")
     before = converted_folder(source)
-    assert converted_folder(source) == before
     os.utime(source.path, ns=(8, 8))
+    assert converted_folder(source) == before == converted_folder(model(tmp_path / "b"))
+    model(tmp_path / "a", *range(SIZE // 2, SIZE // 2 + SIZE // 16))
+    os.utime(source.path, ns=(9, 9))
     assert converted_folder(source) != before
 
 
