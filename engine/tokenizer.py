@@ -131,7 +131,7 @@ def _load(source: ModelSource) -> Any:
 
 
 def converted_folder(source: ModelSource) -> Path:
-    """Cache folder of a converted GGUF file, keyed by the file's fingerprint: every environment that has it shares it."""
+    """Cache folder of a converted GGUF file, keyed by its fingerprint: all environments that have the file share it."""
     return cache_folder() / "models" / source.fingerprint
 
 
