@@ -11,6 +11,7 @@ from engine.asks.rope import rotated, unsupported
 from engine.asks.tiers import check
 from engine.base import flat
 from engine.local import LocalEngine, load_engine
+from engine.plain import PlainEngine
 from engine.row_kv import RowKV
 from tests.engine.asks.conftest import BODY
 from tests.tiny import byte_tokenizer, save_tiny_llama
@@ -46,8 +47,8 @@ def test_dynamic_ntk_is_refused_by_name(tmp_path):
     rope = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
     folder = save_tiny_llama(tmp_path, rope_parameters=rope)
     with pytest.raises(ValueError, match=r"'shifted' does not serve this model: dynamic NTK .*; served: default"):
-        LocalEngine.load(str(folder), dtype="float32", device="cpu", asks=Asks(shifted=True))
-    LocalEngine.load(str(folder), dtype="float32", device="cpu")
+        load_engine(str(folder), dtype="float32", device="cpu", asks=Asks(shifted=True))
+    assert isinstance(load_engine(str(folder), dtype="float32", device="cpu"), PlainEngine)
 
 
 def test_learned_positions_are_refused_by_name(tmp_path):
