@@ -14,6 +14,7 @@ from orchestrator.config import UsageError
 from search.driver import TreeSearch
 from search.result import SearchResult
 from search.types import Problem
+from search.verifiers.sound import from_outside
 from search.wave_log import WaveRecord
 
 if TYPE_CHECKING:
@@ -57,7 +58,9 @@ class Attempt:
             return error_row(row, str(error), "bad_row")
         except (PausedError, StorageError):
             raise
-        except (Exception, SystemExit, KeyboardInterrupt) as error:  # code of the user's may raise anything
+        except BaseException as error:  # code of the user's may raise anything
+            if from_outside(error):
+                raise
             return error_row(row, f"{type(error).__name__}: {error}", "broken")
 
     def _journal(self, problem: Problem) -> Journal:
