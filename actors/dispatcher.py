@@ -206,7 +206,7 @@ class Dispatcher:
         """Free the branches on the engines that work on these trees; the calls are sent, not waited for."""
         keys = [self.keys.of(context)[-1] for context in contexts]
         self._local.release(keys)
-        self._spawn(self.fleet.quietly(self._pins.unpin(keys)))
+        self.fleet.tell(self._pins.unpin(keys))
         for name in await self._send(contexts, lambda engine: engine.release(keys)):
             missed = self._missed.setdefault(name, deque(maxlen=_MISSED))
             missed.extend(keys)
@@ -290,7 +290,7 @@ class Dispatcher:
         if all(order.done for order in orders):  # their tree may have ended meanwhile: nothing is to be noted of it
             return decisions
         self._pins.note(first.problem_id, (key for branch in branches for key in branch.keys))
-        self._spawn(self.fleet.quietly(self._pins.renew()))
+        self.fleet.tell(self._pins.renew())
         for order, placed in zip(orders, decisions, strict=False):
             self._local.note_use(placed.actor, order.branch.root)
         self.on_placed(first.problem_id, decisions)
@@ -324,7 +324,7 @@ class Dispatcher:
         if self._local.used(root) is not None:
             self._local.note_use(name, root)
         elif self.fleet.reachable(name):
-            self._spawn(self.fleet.quietly(self.engines[name].release([root])))
+            self.fleet.tell(self.engines[name].release([root]))
 
     # -- engines ---------------------------------------------------------------------------------------------------
     async def _send(
@@ -338,7 +338,7 @@ class Dispatcher:
             names.update(self.engines if used is None else used)
         reachable = [name for name in sorted(names) if self.fleet.reachable(name)]
         for name in reachable:
-            self._spawn(self.fleet.quietly(call(self.engines[name])))
+            self.fleet.tell(call(self.engines[name]))
         await asyncio.sleep(0)
         return [name for name in names.intersection(self.engines) if name not in reachable]
 
@@ -359,7 +359,7 @@ class Dispatcher:
     def _joined(self, name: str) -> None:
         """An engine can take calls. If it only seemed to be down, it holds what was released meanwhile."""
         if missed := self._missed.pop(name, None):
-            self._spawn(self.fleet.quietly(self.engines[name].release(list(missed))))
+            self.fleet.tell(self.engines[name].release(list(missed)))
         self.flow.poke(name)
 
     async def _forget(self, name: str) -> None:

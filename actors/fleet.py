@@ -57,6 +57,7 @@ class Fleet:
         self._idle: dict[str, asyncio.Event] = {}
         self._calls: dict[str, int] = dict.fromkeys(self.engines, 0)
         self._downs: Counter[str] = Counter()
+        self._told: set[asyncio.Task[None]] = set()
 
     # -- who is there ----------------------------------------------------------------------------------------------
     def is_up(self, name: str) -> bool:
@@ -189,6 +190,12 @@ class Fleet:
         self._down[name] = asyncio.get_running_loop().create_task(self._revive(name, restart))
         self.changed.add(name)
 
+    def tell(self, call: Coroutine[Any, Any, None]) -> None:
+        """As `quietly`, for a call that is not waited for."""
+        task = asyncio.get_running_loop().create_task(call)
+        self._told.add(task)
+        task.add_done_callback(self._heard)
+
     async def quietly(self, call: Coroutine[Any, Any, None]) -> None:
         """For calls whose loss costs time only."""
         try:
@@ -197,10 +204,19 @@ class Fleet:
             self.on_failure("pool", str(error))
 
     def close(self) -> None:
-        for task in self._down.values():
+        for task in (*self._down.values(), *self._told):
             task.cancel()
 
     # -- parts -----------------------------------------------------------------------------------------------------
+    def _heard(self, task: asyncio.Task[None]) -> None:
+        self._told.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, EngineDownError | EngineFailedError | IndexDownError):
+            self.on_failure("pool", str(error))
+        elif error is not None:
+            told = {"message": "a call that nobody waits for failed", "exception": error, "task": task}
+            task.get_loop().call_exception_handler(told)
+
     async def _watched(self, name: str, call: Coroutine[Any, Any, Any], limit_s: float) -> Any:
         """The call's result; EngineDownError once its engine hangs, or was found to be down by another call."""
         life, progress = self._downs[name], None

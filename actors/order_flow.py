@@ -367,7 +367,7 @@ class OrderFlow:
         if self.options.cancels:
             for name, booking in order.at.items():
                 if booking.request and self.fleet.reachable(name):
-                    self.spawn(self.fleet.quietly(self.fleet.engines[name].cancel([booking.request])))
+                    self.fleet.tell(self.fleet.engines[name].cancel([booking.request]))
 
     # -- books -----------------------------------------------------------------------------------------------------
     def check_integrity(self) -> None:

@@ -1,6 +1,8 @@
 """Dispatcher: every order has its outcome, whatever engines do; prompts that kill fail alone."""
 
 import asyncio
+import gc
+import warnings
 from dataclasses import replace
 
 import pytest
@@ -36,6 +38,38 @@ def test_a_prompt_begins_with_what_the_codec_begins_chats_with():
     plain = pool.encode(messages)
     pool.codec = Begun()
     assert pool.encode(messages) == (300, *plain)
+
+
+def test_calls_that_nobody_waits_for_end_with_the_pool_without_a_word():
+    async def run():
+        pool, wave = pool_of(shaky("a")), orders(2)
+        await pool.expand(wave)
+        await pool.release([order.context for order in wave])
+        pool.fleet.tell(pool.engines["a"].release([b"k"]))
+        pool.close()
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        asyncio.run(run())
+        gc.collect()
+    assert [str(one.message) for one in caught if "never awaited" in str(one.message)] == []
+
+
+def test_a_call_that_nobody_waits_for_tells_of_what_it_lost():
+    failures = []
+
+    async def run():
+        pool = pool_of(shaky("a"))
+        pool.fleet.on_failure = lambda who, why: failures.append((who, why))
+
+        async def lost():
+            raise EngineDownError("gone")
+
+        pool.fleet.tell(lost())
+        await asyncio.sleep(0.01)
+
+    asyncio.run(run())
+    assert failures == [("pool", "gone")]
 
 
 def test_an_engine_that_dies_once_loses_nothing_and_comes_back():
