@@ -32,6 +32,7 @@ STORE = 100 << 20
 DETECT = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 1000, "health_check_failure_threshold": 10}
 SLOW = {"step_s": 0.002, "per_call_s": 0.15, "realtime": True, "depth": 5}
 PATIENCE_S = 120.0
+TIMERS: list[threading.Timer] = []
 
 
 @pytest.fixture(scope="module")
@@ -99,8 +100,14 @@ class Trigger:
 
 
 def later(act: Callable[[], object]) -> Callable[[], None]:
-    """In the middle of the next calls, and off the loop."""
-    return lambda: threading.Timer(0.05, act).start()
+    """In the middle of the next calls, and off the loop; `solves` waits until it has happened."""
+
+    def begin() -> None:
+        timer = threading.Timer(0.05, act)
+        TIMERS.append(timer)
+        timer.start()
+
+    return begin
 
 
 def survives(rig: Rig, act: Callable[[], object], after_nodes: int = 12) -> None:
@@ -112,6 +119,8 @@ def solves(rig: Rig, act: Callable[[], object], after_nodes: int = 12) -> None:
     trigger = Trigger(act, after_nodes)
     found = rig.orchestrator.solve_many(PROBLEMS, "tot", on_event=trigger, **SEARCH)
     assert trigger.done
+    while TIMERS:  # short searches may be over before it
+        TIMERS.pop().join(PATIENCE_S)
     assert told(found) == rig.expected
 
 
