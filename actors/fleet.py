@@ -58,6 +58,8 @@ class Fleet:
         self._calls: dict[str, int] = dict.fromkeys(self.engines, 0)
         self._downs: Counter[str] = Counter()
         self._told: set[asyncio.Task[None]] = set()
+        self._together: dict[str, list[EngineLoad]] = {}
+        self._asking: set[str] = set()
 
     # -- who is there ----------------------------------------------------------------------------------------------
     def is_up(self, name: str) -> bool:
@@ -109,6 +111,7 @@ class Fleet:
             task.cancel()
         self._draining.discard(name)
         self._idle.pop(name, None)
+        self._put(name, "", 1)
         del self.loads[name], self._calls[name]
         self.changed.add(name)
         return self.engines.pop(name)
@@ -123,6 +126,14 @@ class Fleet:
         found = {name: self.loads[name].view() if self.is_up(name) else None for name in self.changed}
         self.changed.clear()
         return found
+
+    def rivals(self, a: str, b: str) -> bool:
+        """Whether both share hardware on which as many engines work as it bears at full speed: work that goes from one
+        to the other is done no sooner."""
+        load = self.loads[a]
+        if not load.hardware or load.hardware != self.loads[b].hardware:
+            return False
+        return sum(1 for other in self._together[load.hardware] if other.calls) >= load.slots
 
     def pick(self, preferred: str, avoid: Collection[str]) -> str:
         """`preferred` if it is up and not to be avoided, else the least loaded of the engines nearest to that."""
@@ -158,6 +169,10 @@ class Fleet:
         if before != (bool(load.prefills), bool(load.measured)):
             self._assume(self._median())
         self._measure_anew()
+        for other in [other for other, load in self.loads.items() if load.hardware is None]:
+            if other not in self._asking and self.is_up(other):
+                self._asking.add(other)
+                self.tell(self._ask_hardware(other))
 
     def learn_scores(self, load: EngineLoad, scores: Sequence[Score]) -> None:
         """What a call of scores taught about its engine, and about those of which nothing is known yet."""
@@ -208,6 +223,27 @@ class Fleet:
             task.cancel()
 
     # -- parts -----------------------------------------------------------------------------------------------------
+    async def _ask_hardware(self, name: str) -> None:
+        """Where the engine runs; one that does not say is asked again when the next call is back."""
+        try:
+            if (told := await self.stats(name)) is not None and name in self.loads:
+                self._put(name, str(told.get("hardware", "")), int(told.get("slots", 1)))
+        finally:
+            self._asking.discard(name)
+
+    def _put(self, name: str, hardware: str | None, slots: int) -> None:
+        """The engine computes there from now on; None: it is not known where."""
+        load = self.loads[name]
+        if load.hardware:
+            before = self._together[load.hardware]
+            before[:] = [other for other in before if other is not load]
+            if not before:
+                del self._together[load.hardware]
+        load.hardware, load.slots = hardware, slots
+        if hardware:
+            self._together.setdefault(hardware, []).append(load)
+        self.changed.add(name)
+
     def _heard(self, task: asyncio.Task[None]) -> None:
         self._told.discard(task)
         error = None if task.cancelled() else task.exception()
@@ -277,7 +313,7 @@ class Fleet:
         """An engine among measured ones starts slowly; where nothing was measured yet there is nothing to go by."""
         if (typical := self._median(name)) is not None:
             self.loads[name].begin_slowly(typical)
-        self.changed.add(name)
+        self._put(name, None, 1)
         self._on_up(name)
 
     def _assume(self, typical: Load | None) -> None:

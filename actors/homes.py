@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
 
 from actors.placement import Branch, Holders
@@ -15,17 +15,20 @@ def home(
     lightest: Iterable[str],
     busy_s: Callable[[str], float],
     margin_s: float,
+    rivals: Callable[[str], Collection[str]] = lambda actor: (),
 ) -> tuple[str, ...]:
     """Engines a tree lives on: former ones, then the least loaded.
 
     previous: those it lives on, the most useful first. lightest: engines by growing load, read as far as needed. A
-    former one gives way only to an engine that has `margin_s` less to do (hysteresis).
+    former one gives way only to an engine that has `margin_s` less to do (hysteresis), and to none of its rivals, with
+    which it shares hardware that is full.
     """
     kept = list(previous[:size])
     others = iter(actor for actor in lightest if actor not in previous[:size])
     added = list(islice(others, size - len(kept)))
     for at in sorted(range(len(kept)), key=lambda at: -busy_s(kept[at])):
-        other = next(others, None)
+        shared = rivals(kept[at])
+        other = next((other for other in others if other not in shared), None)
         if other is None or busy_s(kept[at]) - busy_s(other) <= margin_s:
             break
         kept[at] = other

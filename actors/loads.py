@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import dataclass, field
 
 from actors.placement import PREFILL_RATE, STEP_S, Load
@@ -47,18 +48,36 @@ class Standing:
 
 
 @dataclass(slots=True)
+class _Hardware:
+    """What several engines compute on."""
+
+    slots: int = 1
+    engines: dict[str, Standing] = field(default_factory=dict)
+
+    @property
+    def full(self) -> bool:
+        """Whether as many engines have work as it bears at full speed: one more would only slow the others."""
+        if len(self.engines) <= self.slots:
+            return False
+        return sum(1 for s in self.engines.values() if s.rows > 0 or s.demand > 0) >= self.slots
+
+
+@dataclass(slots=True)
 class _Driver:
     seen_s: float
     names: list[str] = field(default_factory=list)
     at: dict[str, int] = field(default_factory=dict)
+    width: int | None = None
 
     def add(self, actor: str) -> None:
         if actor not in self.at:
+            self.width = None
             self.at[actor] = len(self.names)
             self.names.append(actor)
 
     def remove(self, actor: str) -> None:
         if (at := self.at.pop(actor, None)) is not None:
+            self.width = None
             last = self.names.pop()
             if last != actor:
                 self.names[at] = last
@@ -73,6 +92,8 @@ class LoadBook:
         self._clock = clock
         self._expiry_s = expiry_s
         self._drivers: dict[str, _Driver] = {}
+        self._hardware: dict[str, _Hardware] = {}
+        self._of: dict[str, str] = {}
         self._heap: list[tuple[float, str]] = []
         self._new_tokens, self._rows_per_engine = 0.0, 1
 
@@ -102,6 +123,21 @@ class LoadBook:
 
     def usable(self, driver: str, actor: str) -> bool:
         return actor in self._drivers[driver].at
+
+    def width(self, driver: str) -> int:
+        """Engines of `driver` that work at full speed side by side: fewer than it has where they share hardware."""
+        known = self._drivers[driver]
+        if known.width is None:
+            sharing = Counter(self._of[actor] for actor in known.names if actor in self._of)
+            beyond = (max(count - self._hardware[name].slots, 0) for name, count in sharing.items())
+            known.width = len(known.names) - sum(beyond)
+        return known.width
+
+    def rivals(self, actor: str) -> Collection[str]:
+        """Engines that share the hardware of `actor`, itself among them, if that is full: work that goes from one to
+        another is done no sooner."""
+        hardware = self._hardware.get(self._of.get(actor, ""))
+        return hardware.engines if hardware is not None and hardware.full else ()
 
     def drivers(self) -> int:
         return len(self._drivers)
@@ -159,13 +195,32 @@ class LoadBook:
             if standing is not None:
                 standing.put(driver, None)
                 if not standing.parts:
+                    self._move(actor, standing, "", 1)
                     del self.actors[actor]
             return
         if standing is None:
             standing = self.actors[actor] = Standing()
         known.add(actor)
         standing.put(driver, load)
+        self._move(actor, standing, load.hardware, load.slots)
         self._push(actor)
+
+    def _move(self, actor: str, standing: Standing, name: str, slots: int) -> None:
+        """The engine computes on the hardware of this name from now on."""
+        before = self._of.get(actor, "")
+        if name == before and (not name or self._hardware[name].slots == slots):
+            return
+        if before:
+            del self._of[actor], self._hardware[before].engines[actor]
+            if not self._hardware[before].engines:
+                del self._hardware[before]
+        if name:
+            self._of[actor] = name
+            hardware = self._hardware.setdefault(name, _Hardware())
+            hardware.slots = slots
+            hardware.engines[actor] = standing
+        for driver in self._drivers.values():
+            driver.width = None
 
     def _push(self, actor: str) -> None:
         """A new entry; older ones of the same engine are passed over, and swept out when they are too many."""

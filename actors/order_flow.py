@@ -219,6 +219,10 @@ class OrderFlow:
         orders = itertools.chain(sent, self.queues.get(name, ()))
         return branch.shared({key for order in orders for key in order.branch.keys})
 
+    def late(self, name: str) -> bool:
+        """Whether a call there takes longer than it should: what waits behind it had better go."""
+        return any(call.is_late for call in self._calls.get(name, ()))
+
     def free_rows(self, name: str) -> int:
         """Rows that the engine could start at once, beside what waits for it already."""
         if not self.fleet.is_up(name):

@@ -76,7 +76,8 @@ class Order:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """Orders sent to an engine together. rows, prefill_tokens, steps: what it may come to."""
+    """Orders sent to an engine together. rows, prefill_tokens, steps: what it may come to. is_late: it takes longer
+    than the engine's rates say."""
 
     engine: str
     orders: list[Order]
@@ -85,6 +86,7 @@ class Call:
     steps: int
     task: asyncio.Task[None] | None = None
     late: asyncio.TimerHandle | None = None
+    is_late: bool = False
     over: bool = False
 
 

@@ -73,7 +73,8 @@ class Load:
     """What an engine has to do already, and its measured rates: tokens/s of prefill, seconds of a decode step, step_s +
     row_s for each row that decodes with it (0: not known), and score_s, seconds of scoring that a row brings.
 
-    demand: rows that the trees which live there bring in a wave, be they outstanding or not.
+    demand: rows that the trees which live there bring in a wave, be they outstanding or not. hardware: what it computes
+    on, where others may, too (empty: nobody else does), and slots, the engines which that bears at full speed.
     """
 
     prefill_tokens: int = 0
@@ -83,6 +84,8 @@ class Load:
     row_s: float = 0.0
     score_s: float = 0.0
     demand: float = 0.0
+    hardware: str = ""
+    slots: int = 1
 
 
 class Loaded(Protocol):
@@ -151,7 +154,8 @@ class Wave:
     """The cluster as one wave sees it while its branches are placed, in order; each decision is load for the next.
 
     names: engines that may be used. loads: by name, looked up for candidates only. home: engines of the tree.
-    link: how KV can be moved, if it can. seed: decides draws.
+    link: how KV can be moved, if it can. rivals: engines that share full hardware with home, which gain nothing by
+    taking work from there. seed: decides draws.
     """
 
     def __init__(
@@ -164,9 +168,11 @@ class Wave:
         rows_per_engine: int,
         mu: float = MU,
         link: Link | None = None,
+        rivals: Collection[str] = (),
         seed: object = 0,
     ) -> None:
         self.names = names
+        self.rivals = rivals
         self.holders = holders
         self.home = {actor: rank for rank, actor in enumerate(home)}
         self.rows_per_engine = rows_per_engine
@@ -350,7 +356,9 @@ def candidates(wave: Wave, branch: Branch) -> list[str]:
     chosen.update(dict.fromkeys(wave.recent(branch)))
     names, rng = wave.names, wave.rng
     for _ in range(RANDOM):
-        chosen[names[int(rng.random() * len(names))]] = None
+        drawn = names[int(rng.random() * len(names))]
+        if drawn not in wave.rivals:
+            chosen[drawn] = None
     if branch.avoid:
         allowed = [actor for actor in chosen if actor not in branch.avoid]
         return allowed or [wave.allowed(branch)[0]]

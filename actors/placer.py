@@ -105,6 +105,7 @@ class Placer:
             rows_per_engine=asked.rows_per_engine,
             mu=asked.mu,
             link=asked.link if policy.uses_home else None,
+            rivals={rival for actor in (tree.home if tree else ()) for rival in self.loads.rivals(actor)},
             seed=(asked.seed, asked.tree, tree.waves if tree else self.counts["waves"]),
         )
         decisions = policy.place(asked.tree, wave, asked.branches)
@@ -127,12 +128,12 @@ class Placer:
         if before is not None:
             self._leave(before)
         rows = sum(branch.rows for branch in asked.branches)
-        size = home_size(rows, self._rows, asked.rows_per_engine, len(self.loads.names(asked.driver)))
+        size = home_size(rows, self._rows, asked.rows_per_engine, self.loads.width(asked.driver))
         previous = self._previous(asked, before)
         with closing(self.loads.lightest(asked.driver)) as lightest:
             # What the trees that began together will bring is not known before their second wave.
             margin_s = math.inf if before and not before.waves else self._margin_s(asked, previous)
-            homes = home(size, previous, lightest, self.loads.busy_s, margin_s)
+            homes = home(size, previous, lightest, self.loads.busy_s, margin_s, self.loads.rivals)
         waves = before.waves + 1 if before else 0
         if waves:
             self._wave_rows += _FOLLOWS * (rows - self._wave_rows)

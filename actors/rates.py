@@ -64,7 +64,7 @@ class EngineLoad:
     multiples of what the rates say. call_s: seconds of a call on average. window: share of its rows it may be given.
     turn_s: a row's share of the steps of a full batch that others wait for, where calls are served one by one.
     score_s: seconds of scoring that a row brings; scoring: scores under way, question_s: seconds of one.
-    row_seconds: sent rows over time.
+    row_seconds: sent rows over time. hardware, slots: see `actors.placement.Load`; None while the engine was not asked.
     """
 
     prefill_tokens: int = 0
@@ -86,13 +86,24 @@ class EngineLoad:
     calls_back: int = 0
     fit: StepFit = field(default_factory=StepFit)
     row_seconds: float = 0.0
+    hardware: str | None = None
+    slots: int = 1
     _since_s: float = 0.0
     _rows_back: float = 0.0
     _scored_s: float = 0.0
 
     def view(self) -> Load:
         tokens = round(self.waiting_s * self.prefill_rate)
-        return Load(tokens, self.rows, self.prefill_rate, self.step_s, self.row_s + self.turn_s, self.score_s)
+        return Load(
+            tokens,
+            self.rows,
+            self.prefill_rate,
+            self.step_s,
+            self.row_s + self.turn_s,
+            self.score_s,
+            hardware=self.hardware or "",
+            slots=self.slots,
+        )
 
     @property
     def waiting_s(self) -> float:

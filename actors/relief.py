@@ -99,7 +99,7 @@ def _donor(flow: OrderFlow, name: str) -> str | None:
     some = list(islice(flow.queues, _DONORS))
     for engine in some:
         _to_the_end(flow.queues, engine)
-    waiting = [engine for engine in some if engine != name and flow.queues[engine]]
+    waiting = [e for e in some if e != name and flow.queues[e] and (flow.late(e) or not flow.fleet.rivals(e, name))]
     return max(waiting, key=lambda e: _busy_s(flow, flow.fleet.loads[e], flow.queues[e]), default=None)
 
 

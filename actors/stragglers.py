@@ -31,6 +31,9 @@ class Stragglers:
         call.late = asyncio.get_running_loop().call_later(seconds, self._late, call, late_s)
 
     def _late(self, call: Call, late_s: float) -> None:
+        if not call.is_late:
+            call.is_late = True
+            self._flow.relief.wake()
         orders = [order for order in call.orders if not order.done and not order.hedged and not order.recalled]
         if orders and not call.over:
             self._flow.spawn(self._hedge(call, orders, late_s))

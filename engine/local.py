@@ -30,6 +30,7 @@ from engine.base import (
 )
 from engine.eviction import policy
 from engine.fused import FusedModel, fuse
+from engine.hardware import hardware
 from engine.kv_transfer import Parcel
 from engine.kv_tree import KVTree
 from engine.kv_walk import part_at_ends
@@ -119,6 +120,7 @@ class LocalEngine:
             self._scheduler.asks = Tiers.of(asks, name, self.forward, self._scheduler.admission)
         self._scorer = Scorer(self._scheduler, self.labels, clock)
         self._lock = threading.Lock()
+        self._hardware = hardware(self.device, torch.get_num_threads())
 
     @classmethod
     def load(
@@ -254,7 +256,8 @@ class LocalEngine:
     def stats(self) -> dict[str, Any]:
         asks = self._scheduler.asks
         under_way = {**self._scheduler.lengths(), "steps": self.forward.steps}
-        return {**self.counts, **under_way, **self.tree.memory(), **self.settings, **(asks.stats() if asks else {})}
+        told = {**self.counts, **under_way, **self.tree.memory(), **self.settings, **self._hardware}
+        return {**told, **(asks.stats() if asks else {})}
 
     @property
     def settings(self) -> dict[str, str]:

@@ -27,6 +27,7 @@ from engine.base import (
     refusal,
 )
 from engine.decode import Row, draw_all
+from engine.hardware import hardware
 from engine.labels import Labels
 from engine.scoring import Asked
 
@@ -48,6 +49,7 @@ class PlainEngine:
         self.layers = int(getattr(model.config.get_text_config(), "num_hidden_layers", 0))
         self.counts: Counter[str] = Counter()
         self._lock = threading.Lock()
+        self._hardware = hardware(self.device, torch.get_num_threads())
 
     def expand(self, requests: Sequence[BranchRequest]) -> list[BranchResult]:
         asked = self.clock()
@@ -71,7 +73,8 @@ class PlainEngine:
         return []
 
     def stats(self) -> dict[str, Any]:
-        return {**self.counts, "kv_tokens": 0, "kv_bytes": 0, "device": str(self.device), "path": "plain"}
+        told = {"kv_tokens": 0, "kv_bytes": 0, "device": str(self.device), "path": "plain"}
+        return {**self.counts, **told, **self._hardware}
 
     def _expand(self, request: BranchRequest, asked: float) -> BranchResult:
         """asked: when the call came, from which deadlines count."""

@@ -63,14 +63,28 @@ class VirtualEngine:
     """One call at a time, or, `concurrent`, prefills one by one and rows that decode side by side.
 
     speed: this engine's in multiples of `latency`'s. delays: extra seconds of the next calls. hang: calls never return.
+    hardware: what it says of where it runs.
     """
 
     killable = True
 
-    def __init__(self, name, rsbcm, clock, latency, *, step=8, speed=1.0, concurrent=False, delays=(), **options):
+    def __init__(
+        self,
+        name,
+        rsbcm,
+        clock,
+        latency,
+        *,
+        step=8,
+        speed=1.0,
+        concurrent=False,
+        delays=(),
+        hardware=("", 1),
+        **options,
+    ):
         self.name, self.concurrent, self.clock = name, concurrent, clock
         self.speed, self.delays, self.hang, self.dead = speed, list(delays), False, False
-        self.latency = latency
+        self.latency, self.hardware = latency, hardware
         scaled = Latency(latency.per_call_s / speed, latency.prefill_rate * speed, latency.step_s / speed)
         self.make = lambda: EngineActor(
             name, lambda: StepEngine(step, latency=scaled, **options), rsbcm.apply if rsbcm else None
@@ -125,7 +139,8 @@ class VirtualEngine:
         self.hang, self.actor = False, self.make()
 
     async def stats(self):
-        return self.actor.stats()
+        name, slots = self.hardware
+        return {**self.actor.stats(), "hardware": name, "slots": slots}
 
 
 LATENCY = Latency(per_call_s=0.01, prefill_rate=8000.0, step_s=0.02)
