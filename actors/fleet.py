@@ -23,6 +23,8 @@ _ASK_S = 10.0
 PROGRESS = ("steps", "calls", "score_calls", "expansions", "scores", "generated", "prefilled", "scored")
 """Counters of `Engine.stats` that grow while it works."""
 _SAMPLE = 16
+_LOST = (EngineDownError, EngineFailedError, IndexDownError)
+"""What a call may raise whose loss costs time only."""
 _STALE_S = 30.0
 """An engine that was slower than most and has had nothing to do for so long is measured anew: rates are learned by work
 alone, and placement gives a slow engine none while others have room."""
@@ -212,10 +214,10 @@ class Fleet:
         task.add_done_callback(self._heard)
 
     async def quietly(self, call: Coroutine[Any, Any, None]) -> None:
-        """For calls whose loss costs time only."""
+        """Await a call whose loss costs time only."""
         try:
             await call
-        except (EngineDownError, EngineFailedError, IndexDownError) as error:
+        except _LOST as error:
             self.on_failure("pool", str(error))
 
     def close(self) -> None:
@@ -247,7 +249,7 @@ class Fleet:
     def _heard(self, task: asyncio.Task[None]) -> None:
         self._told.discard(task)
         error = None if task.cancelled() else task.exception()
-        if isinstance(error, EngineDownError | EngineFailedError | IndexDownError):
+        if isinstance(error, _LOST):
             self.on_failure("pool", str(error))
         elif error is not None:
             told = {"message": "a call that nobody waits for failed", "exception": error, "task": task}

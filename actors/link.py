@@ -24,6 +24,11 @@ class Link:
         """Whether moving the KV of so many tokens is faster than prefilling them."""
         return tokens > 0 and self.seconds(tokens) < tokens / prefill_rate
 
+    def break_even(self, prefill_rate: float) -> float:
+        """Tokens from which moving is faster than prefilling at `prefill_rate`; infinite if it never is."""
+        gain = 1 / prefill_rate - 1 / self.tokens_per_s
+        return self.latency_s / gain if gain > 0 else float("inf")
+
 
 def price_of_leaving(link: Link | None) -> float:
     """mu of `actors.placement`: lower where KV can follow fast."""

@@ -42,15 +42,16 @@ class InlineTransport:
 
 @dataclass(slots=True)
 class LinkSpeed:
-    """seconds = latency + tokens / rate, followed by exponentially weighted averages of what moves took, the first of
-    which replaces what was assumed."""
+    """The numbers of a `Link`, followed by exponentially weighted averages of what moves took, the first of which
+    replaces what was assumed."""
 
     tokens_per_s: float
     latency_s: float = _LATENCY_S
     measured: int = 0
 
-    def seconds(self, tokens: int) -> float:
-        return self.latency_s + tokens / self.tokens_per_s
+    @property
+    def link(self) -> Link:
+        return Link(self.latency_s, self.tokens_per_s)
 
     def learn(self, tokens: int, seconds: float) -> None:
         if tokens < _SPLIT_TOKENS:
@@ -60,11 +61,6 @@ class LinkSpeed:
         before_s = 1 / self.tokens_per_s if self.measured else token_s
         self.tokens_per_s = 1 / (before_s + _WEIGHT * (token_s - before_s))
         self.measured += 1
-
-    def break_even(self, prefill_rate: float) -> float:
-        """Tokens from which moving is faster than prefilling at `prefill_rate`; infinite if it never is."""
-        gain = 1 / prefill_rate - 1 / self.tokens_per_s
-        return self.latency_s / gain if gain > 0 else float("inf")
 
 
 @dataclass(slots=True)
@@ -106,10 +102,10 @@ class Mover:
         """The measured speed, for placement; None while nothing is moved."""
         if not self.usable:
             return None
-        speed = self.speed
+        link = self.speed.link
         if self._clock() < self._used_s + _STALE_S:
-            return Link(speed.latency_s, speed.tokens_per_s)
-        return Link(min(speed.latency_s, _LATENCY_S), max(speed.tokens_per_s, self._assumed))
+            return link
+        return Link(min(link.latency_s, _LATENCY_S), max(link.tokens_per_s, self._assumed))
 
     async def bring(
         self, source: EngineHandle, target: EngineHandle, key: bytes, start: int, end: int, limit_s: float

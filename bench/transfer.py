@@ -17,9 +17,9 @@ from typing import Any
 
 import ray
 
+from actors.link import Link
 from actors.remote import RayEngine, RayTransport, start_engine, start_index
 from actors.spec import EngineSpec
-from actors.transfer import LinkSpeed
 from bench.environment import environment
 from bench.markdown import markdown
 from engine.base import path_keys
@@ -62,10 +62,9 @@ async def _measure(args: argparse.Namespace) -> dict[str, Any]:
         times = [await _round(spec, transport, source, target, length, i) for i in range(-1, args.rounds)]
         moves, prefills = zip(*times[1:], strict=True)
         rows.append({"tokens": length, "move_s": median(moves), "prefill_s": median(prefills)})
-    speed = LinkSpeed(tokens_per_s=rows[-1]["tokens"] / rows[-1]["move_s"], latency_s=0.0)
     first, last = rows[0], rows[-1]
-    speed.tokens_per_s = (last["tokens"] - first["tokens"]) / (last["move_s"] - first["move_s"])
-    speed.latency_s = max(first["move_s"] - first["tokens"] / speed.tokens_per_s, 0.0)
+    tokens_per_s = (last["tokens"] - first["tokens"]) / (last["move_s"] - first["move_s"])
+    link = Link(max(first["move_s"] - first["tokens"] / tokens_per_s, 0.0), tokens_per_s)
     prefill_rate = last["tokens"] / last["prefill_s"]
     per_token = spec.kv_bytes_per_token or 0
     return {
@@ -75,11 +74,11 @@ async def _measure(args: argparse.Namespace) -> dict[str, Any]:
         "transport": args.direct or "object store",
         "kv_bytes_per_token": per_token,
         "rows": rows,
-        "latency_s": speed.latency_s,
-        "gb_per_s": speed.tokens_per_s * per_token / 1e9,
-        "tokens_per_s": speed.tokens_per_s,
+        "latency_s": link.latency_s,
+        "gb_per_s": link.tokens_per_s * per_token / 1e9,
+        "tokens_per_s": link.tokens_per_s,
         "prefill_rate": prefill_rate,
-        "break_even_tokens": speed.break_even(prefill_rate),
+        "break_even_tokens": link.break_even(prefill_rate),
     }
 
 

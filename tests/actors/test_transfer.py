@@ -168,9 +168,9 @@ def test_the_speed_of_the_link_is_learned_and_gives_the_break_even():
         speed.learn(4096, 0.02 + 4096 / 5000)
     assert speed.latency_s == pytest.approx(0.02, rel=0.1)
     assert speed.tokens_per_s == pytest.approx(5000, rel=0.1)
-    tokens = speed.break_even(prefill_rate=1000.0)
-    assert speed.seconds(round(tokens)) == pytest.approx(tokens / 1000.0, rel=0.05)
-    assert speed.break_even(prefill_rate=10_000.0) == float("inf")
+    tokens = speed.link.break_even(prefill_rate=1000.0)
+    assert speed.link.seconds(round(tokens)) == pytest.approx(tokens / 1000.0, rel=0.05)
+    assert speed.link.break_even(prefill_rate=10_000.0) == float("inf")
 
 
 def test_the_first_move_replaces_what_was_assumed_and_slow_ones_weigh_by_their_time():
@@ -179,7 +179,7 @@ def test_the_first_move_replaces_what_was_assumed_and_slow_ones_weigh_by_their_t
     assert speed.tokens_per_s == pytest.approx(1e5)
     for _ in range(3):
         speed.learn(1000, 1.0)
-    assert speed.seconds(1000) > 0.5
+    assert speed.link.seconds(1000) > 0.5
 
 
 def test_a_link_that_was_slow_once_is_tried_again():
