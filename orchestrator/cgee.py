@@ -9,7 +9,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from actors.spec import EngineSpec
-from engine.base import Codec
+from engine.base import Codec, begin
 from engine.models import SIMULATED
 from orchestrator.config import Config, UsageError
 from search.calibration.alarm import BettingAlarm
@@ -99,7 +99,10 @@ def _way(config: Config) -> str:
 
 def template_key(codec: Codec, prompt: ChatPrompt) -> str:
     """Digest of the prompt and the verifier's questions as the model's own template renders them."""
-    texts = [codec.render(prompt.messages(Problem("?")))]
+    messages = prompt.messages(Problem("?"))
+    texts = [codec.render(messages)]
+    if (tokens := begin(codec, messages)) != codec.encode(texts[0]):
+        texts.append(f"begins with {tokens[0]}")
     texts += [codec.next_turn(question) for question in (STEP_QUESTION, ANSWER_QUESTION)]
     return blake2b("\0".join(texts).encode(), digest_size=12).hexdigest()
 

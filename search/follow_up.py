@@ -13,7 +13,7 @@ from search.ports import Pool
 from search.prompts import PROPOSE, REFINE
 from search.types import CUT, Boundary, Expansion, Outcome, Sample
 
-_BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.):])(?:\s+|$)")
+_BULLET = re.compile(r"^\s*(?:[-*•]|\(\d{1,2}\)(?!\s*[-+*/×÷^=]\s)|\d{1,2}[.):])(?:\s+|$)")
 
 
 def sent(order: Expansion, pool: Pool) -> Expansion:

@@ -172,6 +172,12 @@ def test_the_template_is_what_the_model_is_shown():
     assert len(keys) == 3
     assert template_key(ByteCodec(), ChatPrompt()) in keys
 
+    class Beginning(ByteCodec):
+        def begin(self, messages):
+            return [7, *self.encode(self.render(messages))]
+
+    assert template_key(Beginning(), ChatPrompt()) not in keys
+
 
 def test_a_records_dtype_is_never_auto():
     pytest.importorskip("torch")

@@ -251,10 +251,18 @@ def test_tot_proposes_different_steps_in_one_reply(lab):
 
 
 def test_a_proposal_keeps_the_sign_and_the_decimals_it_begins_with(lab):
-    reply = "- -4 + 7 = 3\n-5 + 7 = 2\n3.5 * 2 = 7\n12:30 is the start\n2.\n2. 2.5 * 4 = 10"
-    found = lab(ScriptedEngine([reply])).solve("tot", options={**PROPOSING, "k": 6})
+    reply = "- -4 + 7 = 3\n-5 + 7 = 2\n3.5 * 2 = 7\n12:30 is the start\n2.\n2. 2.5 * 4 = 10\n(3) + 4 = 7\n(4) Go on"
+    found = lab(ScriptedEngine([reply])).solve("tot", options={**PROPOSING, "k": 7})
     texts = [node.thought.text.strip() for node in found.tree.level(1)]
-    assert texts == ["-4 + 7 = 3", "-5 + 7 = 2", "3.5 * 2 = 7", "12:30 is the start", "2.5 * 4 = 10"]
+    assert texts == [
+        "-4 + 7 = 3",
+        "-5 + 7 = 2",
+        "3.5 * 2 = 7",
+        "12:30 is the start",
+        "2.5 * 4 = 10",
+        "(3) + 4 = 7",
+        "Go on",
+    ]
 
 
 def test_the_request_for_proposals_is_the_users_next_turn(lab):
