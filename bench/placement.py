@@ -71,38 +71,40 @@ def main(argv: Sequence[str] | None = None) -> int:
     parts = args.parts.split(",")
     if unknown := [part for part in parts if part not in _WORK]:
         parser.error(f"{unknown[0]!r} is not one of {', '.join(_WORK)}")
+    found: dict[str, Any] = {}
     rounds = args.rounds or (1 if args.quick else 3)
     ray.init(address="local", num_cpus=8, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     try:
         with tempfile.TemporaryDirectory() as folder:
-            found = _measure(parts, policies, rounds, args.quick, Path(folder))
+            for part in parts:
+                found[part] = _measure(part, policies, rounds, args.quick, Path(folder))
+                if args.save:
+                    _save(part, found[part])
     finally:
         ray.shutdown()
-    if args.save:
-        before = json.loads(_RESULTS.read_text())["parts"] if _RESULTS.exists() else {}
-        measured = {part: {"environment": environment(), **one} for part, one in found.items()}
-        saved = {"parts": {**before, **measured}}
-        _RESULTS.write_text(json.dumps(saved, indent=1) + "\n")
     print(json.dumps(found) if args.json else _shown(found))
     return 0
 
 
-def _measure(parts: Sequence[str], policies: Sequence[str], rounds: int, quick: bool, folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for part in parts:
-        work = _WORK[part]
-        options = _tiny(folder) if part == "tiny" else _SIMULATED
-        questions = _questions(work.problems // 4 if quick else work.problems)
-        if part == "scaling":
-            found[part] = _scaling(work, options, questions, rounds)
-            continue
-        series = {policy: Series() for policy in policies}
-        for number in range(rounds):
-            for policy in _turned(policies, number):
-                _round(series[policy], work, {**options, "placement": policy, "engines": _ENGINES}, questions)
-        _require_equal(series)
-        found[part] = {"problems": len(questions), "rounds": rounds, "rows": _rows(series)}
-    return found
+def _save(part: str, found: Mapping[str, Any]) -> None:
+    """Parts measured before stay."""
+    before = json.loads(_RESULTS.read_text())["parts"] if _RESULTS.exists() else {}
+    saved = {"parts": {**before, part: {"environment": environment(), **found}}}
+    _RESULTS.write_text(json.dumps(saved, indent=1) + "\n")
+
+
+def _measure(part: str, policies: Sequence[str], rounds: int, quick: bool, folder: Path) -> dict[str, Any]:
+    work = _WORK[part]
+    options = _tiny(folder) if part == "tiny" else _SIMULATED
+    questions = _questions(work.problems // 4 if quick else work.problems)
+    if part == "scaling":
+        return _scaling(work, options, questions, rounds)
+    series = {policy: Series() for policy in policies}
+    for number in range(rounds):
+        for policy in _turned(policies, number):
+            _round(series[policy], work, {**options, "placement": policy, "engines": _ENGINES}, questions)
+    _require_equal(series)
+    return {"problems": len(questions), "rounds": rounds, "rows": _rows(series)}
 
 
 def _scaling(work: Work, options: Mapping[str, Any], questions: Sequence[str], rounds: int) -> dict[str, Any]:
