@@ -41,13 +41,16 @@ class Assigner:
         self._whole = True
         self._timer: tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle] | None = None
 
-    async def assign(self, tree: str, branches: tuple[Branch, ...], signature: bytes = b"") -> list[Placed]:
+    async def assign(
+        self, tree: str, branches: tuple[Branch, ...], signature: bytes = b"", again: bool = False
+    ) -> list[Placed]:
         """A decision for each branch, in order; there must be an engine that is up."""
         wave = replace(
             self._base,
             tree=tree,
             branches=branches,
             signature=signature,
+            again=again,
             mu=price_of_leaving(self.link),
             link=self.link,
             loads={},

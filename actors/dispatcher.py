@@ -14,7 +14,7 @@ from actors.assigner import Assigner
 from actors.fetching import Fetching
 from actors.fleet import Fleet
 from actors.flight import DispatchedFlight
-from actors.handles import EngineHandle, IndexHandle
+from actors.handles import EngineDownError, EngineHandle, IndexHandle
 from actors.live_pins import LivePins
 from actors.local_view import LocalView
 from actors.order_flow import OrderFlow
@@ -189,7 +189,7 @@ class Dispatcher:
         told = [(item.key, item.score, item.depth) for item in items]
         for item, (context, _, _) in zip(items, scores, strict=True):
             self._scored.setdefault(self.keys.of(context[:1])[-1], set()).add(item.key)
-        await self._send([context for context, _, _ in scores], lambda engine: engine.note_scores(told))
+        await self._send([context for context, _, _ in scores], lambda name: self.engines[name].note_scores(told))
 
     async def finish(self, problem_id: str, contexts: Sequence[Context]) -> None:
         """Free the whole tree and its place at the index."""
@@ -207,9 +207,8 @@ class Dispatcher:
         keys = [self.keys.of(context)[-1] for context in contexts]
         self._local.release(keys)
         self.fleet.tell(self._pins.unpin(keys))
-        for name in await self._send(contexts, lambda engine: engine.release(keys)):
-            missed = self._missed.setdefault(name, deque(maxlen=_MISSED))
-            missed.extend(keys)
+        for name in await self._send(contexts, lambda name: self._release(name, keys)):
+            self._miss(name, keys)
 
     async def stats(self) -> dict[str, Mapping[str, Any]]:
         """Counters of every engine; of one that is down, its state only."""
@@ -286,14 +285,16 @@ class Dispatcher:
         first = orders[0].work
         self._assigner.link = self.mover.link
         signature = sketch(first.context[0]) if self.options.near_roots and len(first.context) == 1 else b""
-        decisions = await self._assigner.assign(first.problem_id, branches, signature)
+        again = any(order.placed for order in orders)
+        decisions = await self._assigner.assign(first.problem_id, branches, signature, again)
         if all(order.done for order in orders):  # their tree may have ended meanwhile: nothing is to be noted of it
             return decisions
         self._pins.note(first.problem_id, (key for branch in branches for key in branch.keys))
         self.fleet.tell(self._pins.renew())
         for order, placed in zip(orders, decisions, strict=False):
             self._local.note_use(placed.actor, order.branch.root)
-        self.on_placed(first.problem_id, decisions)
+        if not any(order.at for order in orders):  # copies for stragglers are told of when they are sent
+            self.on_placed(first.problem_id, decisions)
         return decisions
 
     def _landed(self, order: Order, outcome: Outcome) -> None:
@@ -324,12 +325,10 @@ class Dispatcher:
         if self._local.used(root) is not None:
             self._local.note_use(name, root)
         elif self.fleet.reachable(name):
-            self.fleet.tell(self.engines[name].release([root]))
+            self.fleet.tell(self._release(name, [root]))
 
     # -- engines ---------------------------------------------------------------------------------------------------
-    async def _send(
-        self, contexts: Sequence[Context], call: Callable[[EngineHandle], Coroutine[Any, Any, None]]
-    ) -> list[str]:
+    async def _send(self, contexts: Sequence[Context], call: Callable[[str], Coroutine[Any, Any, None]]) -> list[str]:
         """Call the engines that worked on these prompts, all where that is not known, without waiting for an answer.
         Returns those that are down."""
         names: set[str] = set()
@@ -338,9 +337,21 @@ class Dispatcher:
             names.update(self.engines if used is None else used)
         reachable = [name for name in sorted(names) if self.fleet.reachable(name)]
         for name in reachable:
-            self.fleet.tell(call(self.engines[name]))
+            self.fleet.tell(call(name))
         await asyncio.sleep(0)
         return [name for name in names.intersection(self.engines) if name not in reachable]
+
+    async def _release(self, name: str, keys: Sequence[bytes]) -> None:
+        """Free these paths there; an engine that cannot be told counts as down, and is told when it is back."""
+        try:
+            await self.engines[name].release(keys)
+        except EngineDownError as error:
+            if name in self.engines:
+                self._miss(name, keys)
+                self.fleet.mark_down(name, str(error))
+
+    def _miss(self, name: str, keys: Sequence[bytes]) -> None:
+        self._missed.setdefault(name, deque(maxlen=_MISSED)).extend(keys)
 
     def _spawn(self, call: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(call)
@@ -359,7 +370,7 @@ class Dispatcher:
     def _joined(self, name: str) -> None:
         """An engine can take calls. If it only seemed to be down, it holds what was released meanwhile."""
         if missed := self._missed.pop(name, None):
-            self.fleet.tell(self.engines[name].release(list(missed)))
+            self.fleet.tell(self._release(name, list(missed)))
         self.flow.poke(name)
 
     async def _forget(self, name: str) -> None:

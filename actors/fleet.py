@@ -61,7 +61,7 @@ class Fleet:
         self._downs: Counter[str] = Counter()
         self._told: set[asyncio.Task[None]] = set()
         self._together: dict[str, list[EngineLoad]] = {}
-        self._asking: set[str] = set()
+        self._unasked = dict.fromkeys(self.engines)
 
     # -- who is there ----------------------------------------------------------------------------------------------
     def is_up(self, name: str) -> bool:
@@ -114,6 +114,7 @@ class Fleet:
         self._draining.discard(name)
         self._idle.pop(name, None)
         self._put(name, "", 1)
+        self._unasked.pop(name, None)
         del self.loads[name], self._calls[name]
         self.changed.add(name)
         return self.engines.pop(name)
@@ -135,7 +136,8 @@ class Fleet:
         load = self.loads[a]
         if not load.hardware or load.hardware != self.loads[b].hardware:
             return False
-        return sum(1 for other in self._together[load.hardware] if other.calls) >= load.slots
+        together = self._together[load.hardware]
+        return load.slots < len(together) and sum(1 for other in together if other.calls) >= load.slots
 
     def pick(self, preferred: str, avoid: Collection[str]) -> str:
         """`preferred` if it is up and not to be avoided, else the least loaded of the engines nearest to that."""
@@ -171,9 +173,9 @@ class Fleet:
         if before != (bool(load.prefills), bool(load.measured)):
             self._assume(self._median())
         self._measure_anew()
-        for other in [other for other, load in self.loads.items() if load.hardware is None]:
-            if other not in self._asking and self.is_up(other):
-                self._asking.add(other)
+        for other in list(self._unasked):
+            if self.is_up(other):
+                del self._unasked[other]
                 self.tell(self._ask_hardware(other))
 
     def learn_scores(self, load: EngineLoad, scores: Sequence[Score]) -> None:
@@ -227,11 +229,15 @@ class Fleet:
     # -- parts -----------------------------------------------------------------------------------------------------
     async def _ask_hardware(self, name: str) -> None:
         """Where the engine runs; one that does not say is asked again when the next call is back."""
-        try:
-            if (told := await self.stats(name)) is not None and name in self.loads:
-                self._put(name, str(told.get("hardware", "")), int(told.get("slots", 1)))
-        finally:
-            self._asking.discard(name)
+        asked = self.loads[name]
+        told = await self.stats(name)
+        if self.loads.get(name) is not asked:
+            return
+        if told is None:
+            self._unasked[name] = None
+        else:
+            slots = told.get("slots")
+            self._put(name, str(told.get("hardware", "")), max(slots, 1) if isinstance(slots, int) else 1)
 
     def _put(self, name: str, hardware: str | None, slots: int) -> None:
         """The engine computes there from now on; None: it is not known where."""
@@ -242,7 +248,9 @@ class Fleet:
             if not before:
                 del self._together[load.hardware]
         load.hardware, load.slots = hardware, slots
-        if hardware:
+        if hardware is None:
+            self._unasked[name] = None
+        elif hardware:
             self._together.setdefault(hardware, []).append(load)
         self.changed.add(name)
 

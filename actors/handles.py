@@ -105,6 +105,7 @@ class InlineEngine:
         self._build = build
         self._index = index
         self._actor: EngineActor | None = None
+        self._under_way = 0
         self._calls = ThreadPoolExecutor(_CALLS, f"{name}-call")
 
     @property
@@ -132,7 +133,13 @@ class InlineEngine:
         return await self._work(lambda: self.actor.score(requests))
 
     async def release(self, keys: Sequence[bytes]) -> None:
-        self._guard(lambda: self.actor.release(keys))
+        """An engine that was not built yet holds nothing. Behind calls under way it waits in a thread, not the loop."""
+        if (actor := self._actor) is None:
+            return
+        if self._under_way:
+            await self._work(lambda: actor.release(keys))
+        else:
+            self._guard(lambda: actor.release(keys))
 
     async def cancel(self, ids: Sequence[str]) -> None:
         if (actor := self._actor) is not None:
@@ -161,7 +168,11 @@ class InlineEngine:
     async def _work(self, call: Callable[[], T]) -> T:
         """In a thread, so that the loop stays free; the actor lets calls share a batch or go one by one."""
         self._guard(lambda: self.actor)
-        return await asyncio.get_running_loop().run_in_executor(self._calls, self._guard, call)
+        self._under_way += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._calls, self._guard, call)
+        finally:
+            self._under_way -= 1
 
     def _guard(self, call: Callable[[], T]) -> T:
         try:

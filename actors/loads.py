@@ -33,6 +33,10 @@ class Standing:
     trees: int = 0
     parts: dict[str, Load] = field(default_factory=dict)
 
+    @property
+    def works(self) -> bool:
+        return self.rows > 0 or self.demand > 0
+
     def put(self, driver: str, load: Load | None) -> None:
         """Replace what `driver` has outstanding here; rates are those that were measured last."""
         before = self.parts.pop(driver, None)
@@ -54,12 +58,12 @@ class _Hardware:
     slots: int = 1
     engines: dict[str, Standing] = field(default_factory=dict)
 
-    @property
-    def full(self) -> bool:
-        """Whether as many engines have work as it bears at full speed: one more would only slow the others."""
+    def full(self, more: int = 0) -> bool:
+        """Whether as many engines have work as it bears at full speed, with so `more` that are about to: one beyond
+        them would only slow the others."""
         if len(self.engines) <= self.slots:
             return False
-        return sum(1 for s in self.engines.values() if s.rows > 0 or s.demand > 0) >= self.slots
+        return sum(1 for standing in self.engines.values() if standing.works) + more >= self.slots
 
 
 @dataclass(slots=True)
@@ -137,7 +141,7 @@ class LoadBook:
         """Engines that share the hardware of `actor`, itself among them, if that is full: work that goes from one to
         another is done no sooner."""
         hardware = self._hardware.get(self._of.get(actor, ""))
-        return hardware.engines if hardware is not None and hardware.full else ()
+        return hardware.engines if hardware is not None and hardware.full() else ()
 
     def drivers(self) -> int:
         return len(self._drivers)
@@ -158,17 +162,29 @@ class LoadBook:
 
     def busy_s(self, actor: str) -> float:
         """Seconds that a typical row takes here in the waves to come, behind its share of the prefill that waits and
-        beside the rows that are to be expected of the trees that live here, and their scoring."""
+        beside the rows that are to be expected of the trees that live here, and their scoring.
+
+        An idle engine on hardware that is full does it no sooner than the least busy one of those that work there.
+        """
         standing = self.actors[actor]
+        hardware = self._hardware.get(self._of.get(actor, ""))
+        if standing.works or hardware is None or not hardware.full():
+            return self._own_s(standing)
+        return min(self._own_s(other) for other in hardware.engines.values() if other.works)
+
+    def _own_s(self, standing: Standing) -> float:
         row_s = standing.row_s or standing.step_s / self._rows_per_engine
         rows = max(standing.rows, standing.demand)
         decode_s = (standing.step_s + rows * row_s) * self._new_tokens
         return standing.prefill_tokens / standing.prefill_rate / _PASSING + decode_s + rows * standing.score_s
 
-    def lightest(self, driver: str) -> Generator[str, None, None]:
-        """Engines of this driver by growing `busy_s`; taking k of n costs k log n."""
+    def lightest(self, driver: str, beside: Collection[str] = ()) -> Generator[str, None, None]:
+        """Engines of this driver by growing `busy_s`; taking k of n costs k log n. Last come those of hardware that is
+        full with what was taken before, the engines in `beside` first."""
         known = self._drivers[driver]
         taken: dict[str, tuple[float, str]] = {}
+        begun = Counter(self._of[actor] for actor in beside if actor in self._of and not self.actors[actor].works)
+        last: list[str] = []
         try:
             while self._heap:
                 busy_s, actor = entry = self._heap[0]
@@ -181,8 +197,15 @@ class LoadBook:
                     continue
                 heapq.heappop(self._heap)
                 taken[actor] = entry
-                if actor in known.at:
-                    yield actor
+                if actor not in known.at:
+                    continue
+                if (name := self._of.get(actor)) is not None and not self.actors[actor].works and actor not in beside:
+                    if begun[name] and self._hardware[name].full(begun[name]):
+                        last.append(actor)
+                        continue
+                    begun[name] += 1
+                yield actor
+            yield from last
         finally:
             for entry in taken.values():
                 heapq.heappush(self._heap, entry)
@@ -223,8 +246,11 @@ class LoadBook:
             driver.width = None
 
     def _push(self, actor: str) -> None:
-        """A new entry; older ones of the same engine are passed over, and swept out when they are too many."""
-        heapq.heappush(self._heap, (self.busy_s(actor), actor))
+        """A new entry, and for those that share its hardware; older ones of the same engine are passed over, and swept
+        out when they are too many."""
+        hardware = self._hardware.get(self._of.get(actor, ""))
+        for name in (actor,) if hardware is None else hardware.engines:
+            heapq.heappush(self._heap, (self.busy_s(name), name))
         if len(self._heap) > _REBUILD * len(self.actors) + 64:
             self._rebuild()
 

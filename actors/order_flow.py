@@ -148,6 +148,7 @@ class OrderFlow:
 
     def enqueue(self, order: Order, name: str, placed: Placed) -> None:
         prefill = max(order.branch.length - placed.predicted_hit, 0)
+        order.placed = True
         order.at[name] = Booking(placed, order.work.n, prefill)
         load = self.fleet.loads[name]
         load.rows += order.work.n

@@ -46,7 +46,8 @@ class Flow:
 
 @dataclass(slots=True, eq=False)
 class Order:
-    """One expansion with its history. at: where copies of it are; more than one while a straggler is hedged."""
+    """One expansion with its history. at: where copies of it are; more than one while a straggler is hedged. placed:
+    whether it was planned for an engine before."""
 
     work: Expansion
     branch: Branch
@@ -58,6 +59,7 @@ class Order:
     error: str = ""
     done: bool = False
     hedged: bool = False
+    placed: bool = False
     recalled: bool = False
     at: dict[str, Booking] = field(default_factory=dict)
 

@@ -36,8 +36,9 @@ class Assignment:
     """One wave of one tree to place. Without branches it only reports loads.
 
     loads: what changed on the driver's engines since its last assignment, None for one that cannot be used any more;
-    whole: every engine it has. signature: the sketch of its prompt, empty where near roots are of no use. driver: who
-    asks. policy: see `actors.policies.registry`. mu, link, seed: see `actors.placement`.
+    whole: every engine it has. again: these were placed before, and the tree's other rows are where they are.
+    signature: the sketch of its prompt, empty where near roots are of no use. driver: who asks. policy: see
+    `actors.policies.registry`. mu, link, seed: see `actors.placement`.
     """
 
     tree: str
@@ -47,6 +48,7 @@ class Assignment:
     signature: bytes = b""
     driver: str = ""
     whole: bool = True
+    again: bool = False
     policy: str = registry.DEFAULT
     mu: float = MU
     link: Link | None = None
@@ -127,15 +129,18 @@ class Placer:
         before = self.trees.pop(asked.tree, None)
         if before is not None:
             self._leave(before)
-        rows = sum(branch.rows for branch in asked.branches)
+        rows: float = sum(branch.rows for branch in asked.branches)
+        again = before is not None and asked.again
+        if before is not None and asked.again:
+            rows = max(rows, before.rows_each * len(before.home))
         size = home_size(rows, self._rows, asked.rows_per_engine, self.loads.width(asked.driver))
         previous = self._previous(asked, before)
-        with closing(self.loads.lightest(asked.driver)) as lightest:
+        with closing(self.loads.lightest(asked.driver, previous[:size])) as lightest:
             # What the trees that began together will bring is not known before their second wave.
             margin_s = math.inf if before and not before.waves else self._margin_s(asked, previous)
             homes = home(size, previous, lightest, self.loads.busy_s, margin_s, self.loads.rivals)
-        waves = before.waves + 1 if before else 0
-        if waves:
+        waves = before.waves + (not again) if before else 0
+        if waves and not again:
             self._wave_rows += _FOLLOWS * (rows - self._wave_rows)
         # A new tree's first wave is small; engines are to be chosen for the waves that follow.
         expected = rows if waves else max(rows, self._wave_rows)

@@ -132,7 +132,7 @@ class EngineLoad:
         row that ends has a successor; one that serves call after call gets the next call when the last one is back."""
         if not concurrent:
             return 0 if self.calls else max(int(batch_rows * self.window), 1)
-        return int((batch_rows + max(2, batch_rows // 8)) * self.window) - self.sent_rows
+        return max(int((batch_rows + max(2, batch_rows // 8)) * self.window), 1) - self.sent_rows
 
     def begin_slowly(self, typical: Load) -> None:
         """A new engine among measured ones: assume their speed, and give it little until it was measured."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -69,18 +70,23 @@ def relieve(flow: OrderFlow, name: str, room: int) -> bool:
     A problem's orders move together, the last problem in line first: a wave in two halves costs two calls.
     """
     moved = 0
-    while moved < room and (donor := _donor(flow, name)) is not None:
-        group = _together(flow.queues[donor].last(), name, room - moved)
-        decisions = _moves(flow, group, donor, name) if group else []
+    while moved < room and (decisions := _first(flow, _donors(flow, name), name, room - moved)):
         for order, placed in decisions:
-            flow.unqueue(order, donor)
+            flow.unqueue(order, placed.runner_up)
             flow.enqueue(order, name, placed)
             flow.on_moved(order.work.problem_id, placed)
             moved += order.work.n
         flow.counts["moved"] += len(decisions)
-        if not decisions:
-            break
     return moved > 0
+
+
+def _first(flow: OrderFlow, donors: Sequence[str], name: str, rows: int) -> list[tuple[Order, Placed]]:
+    """What the first of the donors gives for which leaving pays."""
+    for donor in donors:
+        group = _together(flow.queues[donor].last(), name, rows)
+        if group and (decisions := _moves(flow, group, donor, name)):
+            return decisions
+    return []
 
 
 def _together(orders: Sequence[Order], name: str, rows: int) -> list[Order]:
@@ -94,13 +100,14 @@ def _together(orders: Sequence[Order], name: str, rows: int) -> list[Order]:
     return group
 
 
-def _donor(flow: OrderFlow, name: str) -> str | None:
-    """Of a few engines for which orders wait the one with the most to do; another few next time."""
+def _donors(flow: OrderFlow, name: str) -> list[str]:
+    """A few engines for which orders wait: late ones first, which may hang, then those with the most to do. Others next
+    time."""
     some = list(islice(flow.queues, _DONORS))
     for engine in some:
         _to_the_end(flow.queues, engine)
     waiting = [e for e in some if e != name and flow.queues[e] and (flow.late(e) or not flow.fleet.rivals(e, name))]
-    return max(waiting, key=lambda e: _busy_s(flow, flow.fleet.loads[e], flow.queues[e]), default=None)
+    return sorted(waiting, key=lambda e: (not flow.late(e), -_busy_s(flow, flow.fleet.loads[e], flow.queues[e])))
 
 
 def _to_the_end(queues: dict[str, ReadyQueue], engine: str) -> None:
@@ -125,6 +132,8 @@ def _moves(flow: OrderFlow, group: Sequence[Order], donor: str, name: str) -> li
     ahead_rows = there.rows - sum(booking.rows for booking in bookings)
     ahead_s = ahead_rows * _row_s(flow, there, branch.new_tokens)
     stay_s = ahead_s + there.waiting_s + branch.new_tokens * there.step_s
+    if flow.late(donor):
+        stay_s = math.inf  # rates say nothing of an engine that does not keep to them
     link, hits, coming = flow.link(), [], set[bytes]()
     for order in group:
         hits.append(_hit(flow, order, donor, name, coming, link))

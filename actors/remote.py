@@ -31,7 +31,7 @@ from search.types import Expansion, Outcome, Score, ScoreRequest
 T = TypeVar("T")
 _PUBLISH_S = 5.0
 _INDEX_S = 5.0
-_CALLS = 32
+_SCORES = 16
 _RESTART_S = 120.0
 _RETRY_S = 0.2
 _METER_S = 1.0
@@ -131,7 +131,7 @@ class _RemoteEngine(EngineActor):
         finally:
             self._calls -= 1
 
-    @ray.method(concurrency_group="work")
+    @ray.method(concurrency_group="score")
     def score(self, requests: Sequence[ScoreRequest]) -> list[Score]:  # type: ignore[override]
         return super().score(requests)
 
@@ -191,7 +191,7 @@ def start_engine(
 ) -> RayEngine:
     """An engine actor, named behind its index. direct: for a `RayTransport` that goes past the object store."""
     decorate: Any = ray.remote
-    groups = {"work": _CALLS, "ctl": 2, "move": 2}
+    groups = {"work": spec.calls, "score": _SCORES, "ctl": 2, "move": 2}
     remote = decorate(concurrency_groups=groups, enable_tensor_transport=direct)(_RemoteEngine)
     options = {"num_cpus": num_cpus, "num_gpus": num_gpus, **_LASTING}
     # In order, a call whose argument is another engine's would hold up all later ones while that engine hangs.

@@ -15,6 +15,8 @@ from engine.models import SIMULATED, ModelSource, resolve
 
 _SIMULATED = frozenset({"logprobs", "confidence", "score", "prune", "kv_export"})
 _LOCAL = _SIMULATED | {"cancel"}
+_MOST_CALLS = 256
+_FEW_CALLS = 8
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,12 @@ class EngineSpec:
         if self.factory is not None:
             return self._example.concurrent
         return self.model != SIMULATED
+
+    @property
+    def calls(self) -> int:
+        """Calls that it is given at once, at most: one for each row that credits allow (`actors.rates`), where calls
+        share a batch."""
+        return min(self.max_rows + max(2, self.max_rows // 8), _MOST_CALLS) if self.concurrent else _FEW_CALLS
 
     @property
     def kv_bytes_per_token(self) -> int | None:

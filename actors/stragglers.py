@@ -41,6 +41,9 @@ class Stragglers:
     async def _hedge(self, call: Call, orders: Sequence[Order], late_s: float) -> None:
         """Send copies to engines that have nothing else to do; while there are none, look again later."""
         flow, left = self._flow, 0
+        if not any(flow.free_rows(name) > 0 for name in flow.fleet.engines if name != call.engine):
+            self._look_in(call, late_s / 2, late_s)
+            return
         for tree in {order.work.problem_id for order in orders}:
             members = [order for order in orders if order.work.problem_id == tree and not order.done]
             if not members:
@@ -53,6 +56,8 @@ class Stragglers:
                     continue
                 order.hedged = True
                 flow.counts["hedged"] += 1
-                flow.enqueue(order, placed.actor, replace(placed, policy=HEDGE))
+                hedge = replace(placed, policy=HEDGE)
+                flow.enqueue(order, placed.actor, hedge)
+                flow.on_moved(tree, hedge)
         if left and not call.over:
             self._look_in(call, late_s / 2, late_s)

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import threading
 import warnings
 from dataclasses import replace
 
@@ -224,6 +225,56 @@ def test_release_waits_for_no_engine_that_is_busy():
 
     asyncio.run(run())
     assert len(freed) == 1
+
+
+def test_a_release_that_is_lost_is_sent_again():
+    """The engine lives, and holds what it was not told of."""
+
+    class Lossy(Shaky):
+        lost = 1
+
+        async def release(self, keys):
+            if self.lost:
+                self.lost -= 1
+                raise EngineDownError("connection reset")
+            await super().release(keys)
+
+    async def run():
+        engine = Lossy("a", SimulatedEngine)
+        pool = pool_of(engine)
+        wave = orders(3)
+        await pool.expand(wave)
+        await pool.finish("p", [order.context for order in wave])
+        assert engine.actor.engine.tree.num_tokens
+        assert await pool.fleet.some_up(10.0) and not await asyncio.sleep(0.01)
+        assert engine.actor.engine.tree.num_tokens <= len(b"a common prompt") + len(b"step ") and not pool._missed
+        pool.close()
+
+    asyncio.run(run())
+
+
+def test_an_inline_engine_releases_beside_its_calls_without_holding_up_the_loop():
+    began, goes_on = threading.Event(), threading.Event()
+
+    class Slow(SimulatedEngine):
+        def expand(self, requests):
+            began.set()
+            assert goes_on.wait(60.0)
+            return super().expand(requests)
+
+    async def run():
+        engine = InlineEngine("a", Slow)
+        await engine.release([b"nothing was built yet"])
+        assert engine._actor is None
+        call = asyncio.ensure_future(engine.expand(orders(1), "token"))
+        await asyncio.to_thread(began.wait)
+        release = asyncio.ensure_future(engine.release([b"unknown"]))
+        await asyncio.sleep(0)
+        assert not release.done()
+        goes_on.set()
+        await asyncio.gather(call, release)
+
+    asyncio.run(run())
 
 
 def test_scores_reach_the_index_and_every_engine_that_is_up_without_waiting():

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import closing
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -241,3 +242,17 @@ def test_a_driver_that_leaves_is_forgotten():
     found.loads._clock.now += EXPIRY_S + 1
     found.assign(Assignment("", (), {name: load() for name in "abcd"}, 2, driver="d"))
     assert found.loads.actors["a"].rows == 0 and found.stats()["drivers"] == 1
+
+
+def test_an_order_that_is_placed_again_leaves_its_tree_as_large_as_it_was():
+    found = placer(engines="abcdefgh")
+    leaves = [b"%02d" % number for number in range(16)]
+    for _ in range(3):
+        found.assign(wave("p", leaves))
+    before, waves = set(found.trees["p"].home), found.trees["p"].waves
+    demand = {name: standing.demand for name, standing in found.loads.actors.items()}
+    found.assign(replace(wave("p", leaves[:1]), again=True))
+    assert set(found.trees["p"].home) == before and found.trees["p"].waves == waves and len(before) > 1
+    assert {name: standing.demand for name, standing in found.loads.actors.items()} == demand
+    found.assign(wave("p", leaves[:1]))
+    assert len(found.trees["p"].home) == 1

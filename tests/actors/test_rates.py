@@ -9,6 +9,14 @@ from search.types import Cost, Outcome, Sample, Score
 SAMPLE = Sample("abcd", (1, 2, 3, 4), "step")
 
 
+@pytest.mark.parametrize(("rows", "room"), [(1, 1), (2, 1), (64, 18)])
+def test_a_new_engine_may_always_be_given_a_row(rows, room):
+    """Else one that decodes a single row would never get any, and so never more."""
+    load = EngineLoad()
+    load.begin_slowly(Load())
+    assert load.room(rows, concurrent=True) == room
+
+
 def test_a_line_through_steps_of_many_sizes_is_found():
     fit = StepFit()
     for number in range(400):

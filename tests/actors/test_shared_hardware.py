@@ -4,14 +4,15 @@ import asyncio
 
 import pytest
 
+from actors.dispatcher import PoolOptions
 from actors.loads import LoadBook
 from actors.placement import Load
 from actors.placer import Assignment, Placer
 from engine.text_engine import Latency
-from tests.actors.test_loads import Clock, load
+from tests.actors.test_loads import Clock, by_load, load
 from tests.actors.test_loads import wave as assigned
 from tests.actors.test_order_flow import OPTIONS, wave
-from tests.actors.virtual import cluster, prompt, run
+from tests.actors.virtual import LATENCY, cluster, grow, prompt, run
 
 
 def shared(slots, hardware="gpu", rows=0):
@@ -103,3 +104,79 @@ def test_what_waits_behind_a_call_that_is_late_goes_even_to_an_engine_on_the_sam
 
     seconds, moved = run(main)
     assert seconds < 100 and moved > 0
+
+
+def on_two_gpus(layout, problems, beam):
+    """(seconds, calls by GPU) of problems on four engines, of which two share a GPU that serves one call at a time."""
+
+    async def main(clock):
+        pool = cluster(clock, 4, options=PoolOptions(rows_per_engine=16, patience_s=30.0), latency=LATENCY)
+        locks = {gpu: asyncio.Lock() for gpu in layout}
+        for engine, gpu in zip(pool.engines.values(), layout, strict=True):
+            engine.busy, engine.hardware = locks[gpu], (gpu, 1)
+        await asyncio.gather(*(grow(pool, f"w{i}", prompt("w", 400), **TREE, beam=4, depth=2) for i in range(8)))
+        before = {name: len(engine.calls) for name, engine in pool.engines.items()}
+        began, used = clock(), dict.fromkeys(layout, 0)
+        await asyncio.gather(
+            *(grow(pool, f"p{i}", prompt(f"p{i}", 400), **TREE, beam=beam, depth=10) for i in range(problems))
+        )
+        for (name, engine), gpu in zip(pool.engines.items(), layout, strict=True):
+            used[gpu] += len(engine.calls) - before[name]
+        return clock() - began, used
+
+    return run(main)
+
+
+TREE = {"branching": 4, "step": 16}
+
+
+@pytest.mark.parametrize("layout", ["aabb", "abab"])
+def test_trees_go_to_hardware_that_is_free(layout):
+    """However engines are named: with two on each GPU, the second tree is not for the first one's GPU."""
+    seconds, used = on_two_gpus(layout, problems=2, beam=4)
+    alone, _ = on_two_gpus(layout, problems=1, beam=4)
+    assert used == {"a": 10, "b": 10} and seconds == pytest.approx(alone, rel=0.02)
+
+
+def test_a_wide_tree_takes_an_engine_on_each_gpu():
+    (first, used), (second, _) = on_two_gpus("aabb", 1, 8), on_two_gpus("abab", 1, 8)
+    assert min(used.values()) >= 9 and first == pytest.approx(second, rel=0.02)
+
+
+def test_engines_by_load_begin_with_those_that_slow_nobody():
+    found = LoadBook(Clock())
+    found.observe(20, 2)
+    loads = {"a": shared(1, "x", 3), "b": shared(1, "x"), "c": shared(1, "y"), "d": shared(1, "y"), "e": load(2)}
+    found.report("d", loads, whole=True)
+    assert by_load(found) == ["c", "e", "a", "b", "d"]
+    found.report("d", {"a": shared(1, "x")}, whole=False)
+    assert by_load(found) == ["a", "c", "e", "b", "d"]
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_rivals_are_more_than_their_hardware_bears(slots):
+    async def main(clock):
+        pool = cluster(clock, 2, options=OPTIONS, hardware=("cpu", slots))
+        await asyncio.gather(*(pool.expand(wave(name, 4)) for name in "pq"))
+        await asyncio.sleep(1)
+        for one in pool.fleet.loads.values():
+            one.send(1, clock())
+        found = pool.fleet.rivals("e0", "e1")
+        for one in pool.fleet.loads.values():
+            one.send(-1, clock())
+        return found
+
+    assert run(main) is (slots == 1)
+
+
+@pytest.mark.parametrize("told", [{"hardware": "x", "slots": 0}, {"hardware": "x", "slots": None}, {"hardware": 7}, {}])
+def test_what_an_engine_says_of_its_hardware_is_not_trusted(told):
+    async def main(clock):
+        pool = cluster(clock, 2, options=OPTIONS)
+        for engine in pool.engines.values():
+            engine.stats = lambda: asyncio.sleep(0, told)
+        for _ in range(3):
+            await asyncio.gather(*(pool.expand(wave(name, 4)) for name in "pq"))
+        return {load.slots for load in pool.fleet.loads.values()}
+
+    assert run(main) == {1}

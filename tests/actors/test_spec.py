@@ -2,6 +2,7 @@
 
 import pytest
 
+from actors.rates import EngineLoad
 from actors.spec import EngineSpec
 from orchestrator.config import Config, UsageError
 
@@ -18,3 +19,10 @@ def test_an_unknown_eviction_policy_names_the_choices():
         EngineSpec(model="simulated", eviction="fifo")
     with pytest.raises(UsageError, match=r"eviction='fifo'.*'lru', 'omega' or 'value'"):
         Config.create(eviction="fifo")
+
+
+@pytest.mark.parametrize("rows", [1, 8, 64])
+def test_an_actor_bears_as_many_calls_as_its_engine_is_given_rows(rows):
+    spec = EngineSpec(max_rows=rows)
+    assert spec.concurrent and spec.calls == EngineLoad().room(rows, concurrent=True)
+    assert EngineSpec(max_rows=4096).calls == 256

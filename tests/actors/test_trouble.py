@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections import Counter
 
 import pytest
 
@@ -9,7 +10,8 @@ from actors.dispatcher import PoolOptions
 from actors.handles import EngineDownError
 from actors.messages import Reply
 from actors.rsbcm import RSBCM
-from tests.actors.virtual import LATENCY, VirtualEngine, cluster, grow, prompt, run
+from engine.text_engine import Latency
+from tests.actors.virtual import LATENCY, VirtualEngine, cluster, grow, order, prompt, run
 
 OPTIONS = PoolOptions(rows_per_engine=8, attempts=12, call_timeout_s=10.0, patience_s=60.0)
 TREE = {"beam": 2, "branching": 3, "depth": 5, "step": 40}
@@ -142,3 +144,61 @@ def test_the_rounds_meet_every_trouble(undisturbed):
     Unlucky.lost = 0
     kinds = {kind for seed in range(20) for kind in searched(seed)[2]}
     assert kinds == {"die", "hang", "index", "join", "leave"} and Unlucky.lost > 0
+
+
+# -- a call that is late -------------------------------------------------------------------------------------------
+def wave(problem, length=400, count=4):
+    return [order(problem, "r", (prompt(problem, length),), 1, 20, index) for index in range(count)]
+
+
+async def settled(clock, lengths):
+    """(pool of an engine for each problem, the engine that each lives on), their rates measured."""
+    options = PoolOptions(rows_per_engine=4, patience_s=30.0)
+    pool = cluster(clock, len(lengths), options=options, latency=Latency(0.01, 8000.0, 0.1))
+    for _ in range(6):
+        await asyncio.gather(*(pool.expand(wave(problem, length)) for problem, length in lengths.items()))
+    roots = {problem: pool.keys.of((prompt(problem, length),))[0] for problem, length in lengths.items()}
+    return pool, {problem: pool.engines[next(iter(pool._local.used(root)))] for problem, root in roots.items()}
+
+
+async def keep_busy(pool, problem, length, until):
+    while not until.is_set():
+        await pool.expand(wave(problem, length))
+
+
+def test_what_waits_behind_a_hung_call_goes_to_the_idle_engine_though_another_has_more_to_do():
+    """Leaving the busier one does not pay, because its prompt is long: that must not hide the hung one."""
+
+    async def main(clock):
+        pool, engines = await settled(clock, {"p": 400, "q": 24000, "r": 400})
+        engines["p"].delays.append(2000.0)
+        over = asyncio.Event()
+        busy = [asyncio.ensure_future(keep_busy(pool, "q", 24000, over)) for _ in range(3)]
+        await asyncio.sleep(2)
+        began = clock()
+        await asyncio.gather(pool.expand(wave("p")), pool.expand(wave("p")))
+        seconds = clock() - began
+        over.set()
+        await asyncio.gather(*busy)
+        return seconds
+
+    assert run(main) < 20
+
+
+def test_a_late_call_for_which_no_engine_is_free_is_placed_once_and_its_tree_keeps_its_home():
+    async def main(clock):
+        pool, engines = await settled(clock, {"p": 400, "q": 400, "r": 400})
+        engines["p"].delays.append(50.0)
+        tree = pool.index.rsbcm.placer.trees["p"]
+        waves, seen, over = tree.waves, Counter(), asyncio.Event()
+        pool.on_placed = lambda tree, decisions: seen.update(placed.id for placed in decisions if tree == "p")
+        job = asyncio.ensure_future(pool.expand(wave("p")))
+        await asyncio.sleep(0.1)
+        busy = [asyncio.ensure_future(keep_busy(pool, problem, 400, over)) for problem in "qqqrrr"]
+        await job
+        over.set()
+        await asyncio.gather(*busy)
+        assert not pool.flow.counts["hedged"]
+        return set(seen.values()), pool.index.rsbcm.placer.trees["p"].waves - waves
+
+    assert run(main) == ({1}, 1)
