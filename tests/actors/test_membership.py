@@ -107,6 +107,27 @@ def test_an_engine_that_leaves_in_the_moment_it_is_called_loses_nothing(grace_s)
     assert set(run(main)) == {None}
 
 
+@pytest.mark.parametrize("late_s", [0.0, 1.0])
+def test_a_drain_that_is_overtaken_ends_and_leaves_the_next_engine_of_the_name_alone(late_s):
+    async def main(clock):
+        pool = cluster(clock, 2, step=40, options=OPTIONS)
+        old = pool.engines["e0"]
+        old.delays.append(50.0)
+        growing = asyncio.ensure_future(grow(pool, "p", prompt("p", 600), beam=1, branching=4, depth=1, step=40))
+        while not old.calls:
+            await asyncio.sleep(0)
+        drains = [asyncio.ensure_future(pool.drain("e0", grace_s)) for grace_s in (1.0 + late_s, 30.0)]
+        await asyncio.sleep(1.0)
+        await pool.remove("e0")
+        pool.add(VirtualEngine("e0", pool.index.rsbcm, clock, LATENCY, step=40))
+        handles = [await drain for drain in drains]
+        assert handles == [old, old] and clock() < 2
+        assert pool.fleet.up() == ["e1", "e0"]
+        return [outcome.error for outcome in (await growing)[1]]
+
+    assert run(main) == [None]
+
+
 def test_all_engines_down_while_the_index_thinks():
     async def main(clock):
         pool = cluster(clock, 2, step=40, options=OPTIONS)
