@@ -278,3 +278,23 @@ def test_an_engine_that_cannot_start_is_given_up_and_said():
     failures, ended, engines = run(main)
     assert failures == [("engine-7", "did not join: still dead")]
     assert ended == ["engine-7"] and engines == ["e0"]
+
+
+def test_a_notice_that_is_shortened_counts():
+    async def main(clock):
+        pool = cluster(clock, 2, step=40, options=OPTIONS)
+        pool.engines["e0"].delays.append(1000.0)
+        growing = asyncio.ensure_future(grow(pool, "p", prompt("p", 600), beam=1, branching=4, depth=1, step=40))
+        machines = Machines(pool)
+        watching = asyncio.ensure_future(Membership(pool, machines, first=2).watch())
+        await asyncio.sleep(0.1)
+        machines.leaving = {"e0": 600.0}
+        await asyncio.sleep(4.0)
+        assert list(pool.engines) == ["e0", "e1"]
+        machines.leaving = {"e0": 10.0}
+        await asyncio.sleep(12.0)
+        assert list(pool.engines) == ["e1"] and set(machines.ended) == {"e0"}
+        watching.cancel()
+        return [outcome.error for outcome in (await growing)[1]]
+
+    assert run(main) == [None]
