@@ -13,6 +13,8 @@ from actors.handles import EngineDownError, EngineFailedError, EngineHandle
 
 LOOK_S = 2.0
 _FIRST_S = 600.0
+_LONGEST_S = 300.0
+"""Where no engine can start one is tried so often."""
 _MARGIN = 0.8
 """Of the time that an engine has, it may finish its work in so much."""
 
@@ -51,6 +53,8 @@ class Membership:
         self._leaving: dict[str, float] = {}
         """When the work of engines that leave is ended."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._pause_s = look_s
+        self._resume_s = -math.inf
 
     async def watch(self) -> None:
         """Until it is cancelled."""
@@ -71,20 +75,25 @@ class Membership:
             if name in self._pool.engines and now + grace_s < self._leaving.get(name, math.inf):
                 self._leaving[name] = now + grace_s
                 self._begin(self._leave(name, grace_s))
-        for _ in range(sight.room):
+        for _ in range(sight.room if now >= self._resume_s else 0):
             self._begin(self._join(f"engine-{self._next}"))
             self._next += 1
 
     async def _join(self, name: str) -> None:
-        """Use the engine once it is ready; one that cannot start is given up."""
+        """Use the engine once it is ready; one that cannot start is given up, and others wait, each time for longer."""
         handle = self._cluster.start(name)
         try:
             async with asyncio.timeout(_FIRST_S):
                 await handle.ready()
             self._pool.add(handle)
+            self._pause_s = self._look_s
         except (EngineDownError, EngineFailedError, TimeoutError) as error:
             self._pool.on_failure(name, f"did not join: {error}")
             self._cluster.end(handle)
+            now = asyncio.get_running_loop().time()
+            if now >= self._resume_s:  # several that fail together are one failure
+                self._resume_s = now + self._pause_s
+                self._pause_s = min(2 * self._pause_s, _LONGEST_S)
 
     async def _leave(self, name: str, grace_s: float) -> None:
         try:

@@ -280,6 +280,28 @@ def test_an_engine_that_cannot_start_is_given_up_and_said():
     assert ended == ["engine-7"] and engines == ["e0"]
 
 
+def test_where_no_engine_can_start_one_is_tried_ever_more_seldom_until_one_starts():
+    async def main(clock):
+        pool = cluster(clock, 1)
+        machines = Machines(pool, broken=True)
+        machines.look = lambda: asyncio.sleep(0, Sight(room=2))
+        watching = asyncio.ensure_future(Membership(pool, machines, first=1, look_s=2.0).watch())
+        times = []
+        start = machines.start
+        machines.start = lambda name: times.append(clock()) or start(name)
+        await asyncio.sleep(3600)
+        assert times[:8:2] == times[1:8:2] == [0.0, 2.0, 6.0, 14.0]
+        assert len(times) < 50 and times[-1] > 3300
+        machines.broken = False
+        await asyncio.sleep(300)
+        machines.broken, began = True, len(times)
+        await asyncio.sleep(15)
+        watching.cancel()
+        return [round(at - times[began]) for at in times[began::2]]
+
+    assert run(main) == [0, 2, 6, 14]
+
+
 def test_a_notice_that_is_shortened_counts():
     async def main(clock):
         pool = cluster(clock, 2, step=40, options=OPTIONS)
