@@ -225,14 +225,17 @@ class Dispatcher:
 
     async def drain(self, name: str, grace_s: float = 30.0) -> EngineHandle:
         """An engine is to leave (its node is preempted): no new orders, what waits for it goes elsewhere at once, and
-        what it works on after `grace_s`. Returns its handle, to be ended. KeyError if there is no such engine."""
+        what it works on after `grace_s`, or once another call removes it. Returns its handle, to be ended. KeyError if
+        there is no such engine."""
         self.fleet.retire(name)
+        handle = self.engines[name]
         self.flow.evacuate(name)
         if not await self.fleet.quiet(name, grace_s):
             await self.flow.abort(name)
-        handle = self.fleet.remove(name)
-        self._missed.pop(name, None)
-        await self._forget(name)
+        if self.engines.get(name) is handle:
+            self.fleet.remove(name)
+            self._missed.pop(name, None)
+            await self._forget(name)
         return handle
 
     async def remove(self, name: str) -> EngineHandle:

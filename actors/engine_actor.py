@@ -75,7 +75,7 @@ class EngineActor:
         with self._one_call:
             results = self.engine.score([to_query(request) for request in requests])
             self._announce()
-        return [to_score(result, self.name) for result in results]
+        return [to_score(result, self.name) for _, result in zip(requests, results, strict=True)]
 
     def release(self, keys: Sequence[bytes]) -> None:
         with self._one_call:

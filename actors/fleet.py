@@ -92,27 +92,27 @@ class Fleet:
         self.changed.add(name)
 
     async def quiet(self, name: str, patience_s: float) -> bool:
-        """True once no call to the engine is under way, one that still waits for KV included."""
+        """True once no call to the engine is under way, one that still waits for KV included, or it was removed."""
+        engine = self.engines[name]
         try:
             async with asyncio.timeout(patience_s):
-                while name in self.engines and (self._calls[name] or self.loads[name].calls):
-                    event = self._idle[name] = asyncio.Event()
-                    await event.wait()
+                while self.engines.get(name) is engine and (self._calls[name] or self.loads[name].calls):
+                    await self._idle.setdefault(name, asyncio.Event()).wait()
         except TimeoutError:
-            return False
+            return self.engines.get(name) is not engine
         return True
 
     def eased(self, name: str) -> None:
-        """A call to the engine is over: whoever waits for quiet may look."""
-        if name in self._idle:
-            self._idle[name].set()
+        """A call to the engine is over, or it was removed: whoever waits for quiet may look."""
+        if (event := self._idle.pop(name, None)) is not None:
+            event.set()
 
     def remove(self, name: str) -> EngineHandle:
         """The engine is no part of the pool any more."""
         if (task := self._down.pop(name, None)) is not None:
             task.cancel()
         self._draining.discard(name)
-        self._idle.pop(name, None)
+        self.eased(name)
         self._put(name, "", 1)
         self._unasked.pop(name, None)
         del self.loads[name], self._calls[name]

@@ -326,7 +326,7 @@ class OrderFlow:
             try:
                 self._on_landed(order, whole)
                 order.flow.land(whole)
-            except Exception as error:  # of whoever takes the outcome: this search must know, the others go on
+            except Exception as error:  # of whoever listens to outcomes
                 order.flow.fail(error)
 
     def _failed(self, call: Call, error: str) -> None:

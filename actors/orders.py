@@ -33,7 +33,10 @@ class Flow:
             self.over.set_result(None)
 
     def land(self, outcome: Outcome) -> None:
-        self.deliver(outcome)
+        try:
+            self.deliver(outcome)
+        except Exception as error:  # of whoever takes the outcome: this search must know, the others go on
+            self.fail(error)
         self.left -= 1
         if not self.left and not self.over.done():
             self.over.set_result(None)

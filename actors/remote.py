@@ -221,19 +221,19 @@ def running_actors() -> dict[str, dict[str, Any]]:
     return rows
 
 
-def tell_indexes(method: str, *args: Any) -> list[str]:
-    """Call a method of every index on the cluster; the names of those that answered."""
+def tell_indexes(method: str, *args: Any) -> dict[str, bool]:
+    """Call a method of every index on the cluster; whether it answered, by name."""
+    indexes = {name: namespace for name, namespace in _named_actors().items() if not session_of(name)[1]}
+    answered = dict.fromkeys(indexes, False)
     asked: dict[Any, str] = {}
-    for name, namespace in _named_actors().items():
-        if not session_of(name)[1]:
-            with suppress(ValueError, RayError):
-                asked[getattr(ray.get_actor(name, namespace=namespace), method).remote(*args)] = name
-    told = []
+    for name, namespace in indexes.items():
+        with suppress(ValueError, RayError):
+            asked[getattr(ray.get_actor(name, namespace=namespace), method).remote(*args)] = name
     for ref in ray.wait(list(asked), num_returns=len(asked), timeout=_STATS_S)[0] if asked else ():
         with suppress(RayError):
             ray.get(ref)
-            told.append(asked[ref])
-    return sorted(told)
+            answered[asked[ref]] = True
+    return answered
 
 
 def _named_actors() -> dict[str, str]:

@@ -253,11 +253,14 @@ def look() -> dict[str, dict[str, Any]]:
         return running_actors()
 
 
-def tell_leaving(node: str, seconds: float) -> list[str]:
-    """Tell every orchestrator on the cluster that a node goes in `seconds`; names of those that were told.
+def tell_leaving(node: str, seconds: float) -> dict[str, bool]:
+    """Tell every orchestrator on the cluster that a node goes in `seconds`; whether it was told, by name.
 
-    node: id, address or host name as Ray has it; UsageError for another one, NoClusterError without a cluster.
+    node: id, address or host name as Ray has it. UsageError for another one, and for a time that is none;
+    NoClusterError without a cluster.
     """
+    if not 0 <= seconds < math.inf:
+        raise UsageError(f"seconds must be a finite number, 0 or more; got {seconds:g}")
     with _on_cluster():
         nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
         alive = [_names(row) for row in nodes if row["Alive"]]

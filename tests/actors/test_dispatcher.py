@@ -175,6 +175,19 @@ def test_scores_of_an_engine_that_fails_come_from_another(fault):
     assert [s.p_yes for s in found] == [s.p_yes for s in asyncio.run(pool_of(shaky()).score(wanted))]
 
 
+def test_an_engine_that_returns_too_few_scores_fails_and_others_give_them():
+    async def main():
+        a, b, failures = shaky("a"), shaky("b"), []
+        pool = pool_of(a, b, failures=failures)
+        good = a.actor.engine.score
+        a.actor.engine.score = lambda queries: good(queries)[:-1]
+        scores = await pool.score([request(i) for i in range(3)])
+        assert [(score.id, score.error, score.engine) for score in scores] == [(f"s{i}", None, "b") for i in range(3)]
+        assert [(who, why.partition(":")[0]) for who, why in failures] == [("a", "ValueError")]
+
+    asyncio.run(main())
+
+
 def test_a_poison_question_fails_alone():
     a = shaky(poison="s1")
     found = asyncio.run(pool_of(a).score([request(i) for i in range(4)]))

@@ -107,6 +107,27 @@ def test_an_engine_that_leaves_in_the_moment_it_is_called_loses_nothing(grace_s)
     assert set(run(main)) == {None}
 
 
+@pytest.mark.parametrize("late_s", [0.0, 1.0])
+def test_a_drain_that_is_overtaken_ends_and_leaves_the_next_engine_of_the_name_alone(late_s):
+    async def main(clock):
+        pool = cluster(clock, 2, step=40, options=OPTIONS)
+        old = pool.engines["e0"]
+        old.delays.append(50.0)
+        growing = asyncio.ensure_future(grow(pool, "p", prompt("p", 600), beam=1, branching=4, depth=1, step=40))
+        while not old.calls:
+            await asyncio.sleep(0)
+        drains = [asyncio.ensure_future(pool.drain("e0", grace_s)) for grace_s in (1.0 + late_s, 30.0)]
+        await asyncio.sleep(1.0)
+        await pool.remove("e0")
+        pool.add(VirtualEngine("e0", pool.index.rsbcm, clock, LATENCY, step=40))
+        handles = [await drain for drain in drains]
+        assert handles == [old, old] and clock() < 2
+        assert pool.fleet.up() == ["e1", "e0"]
+        return [outcome.error for outcome in (await growing)[1]]
+
+    assert run(main) == [None]
+
+
 def test_all_engines_down_while_the_index_thinks():
     async def main(clock):
         pool = cluster(clock, 2, step=40, options=OPTIONS)
@@ -257,3 +278,45 @@ def test_an_engine_that_cannot_start_is_given_up_and_said():
     failures, ended, engines = run(main)
     assert failures == [("engine-7", "did not join: still dead")]
     assert ended == ["engine-7"] and engines == ["e0"]
+
+
+def test_where_no_engine_can_start_one_is_tried_ever_more_seldom_until_one_starts():
+    async def main(clock):
+        pool = cluster(clock, 1)
+        machines = Machines(pool, broken=True)
+        machines.look = lambda: asyncio.sleep(0, Sight(room=2))
+        watching = asyncio.ensure_future(Membership(pool, machines, first=1, look_s=2.0).watch())
+        times = []
+        start = machines.start
+        machines.start = lambda name: times.append(clock()) or start(name)
+        await asyncio.sleep(3600)
+        assert times[:8:2] == times[1:8:2] == [0.0, 2.0, 6.0, 14.0]
+        assert len(times) < 50 and times[-1] > 3300
+        machines.broken = False
+        await asyncio.sleep(300)
+        machines.broken, began = True, len(times)
+        await asyncio.sleep(15)
+        watching.cancel()
+        return [round(at - times[began]) for at in times[began::2]]
+
+    assert run(main) == [0, 2, 6, 14]
+
+
+def test_a_notice_that_is_shortened_counts():
+    async def main(clock):
+        pool = cluster(clock, 2, step=40, options=OPTIONS)
+        pool.engines["e0"].delays.append(1000.0)
+        growing = asyncio.ensure_future(grow(pool, "p", prompt("p", 600), beam=1, branching=4, depth=1, step=40))
+        machines = Machines(pool)
+        watching = asyncio.ensure_future(Membership(pool, machines, first=2).watch())
+        await asyncio.sleep(0.1)
+        machines.leaving = {"e0": 600.0}
+        await asyncio.sleep(4.0)
+        assert list(pool.engines) == ["e0", "e1"]
+        machines.leaving = {"e0": 10.0}
+        await asyncio.sleep(12.0)
+        assert list(pool.engines) == ["e1"] and set(machines.ended) == {"e0"}
+        watching.cancel()
+        return [outcome.error for outcome in (await growing)[1]]
+
+    assert run(main) == [None]

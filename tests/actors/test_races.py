@@ -7,7 +7,7 @@ import pytest
 
 from actors.dispatcher import PoolOptions
 from actors.fleet import Fleet
-from actors.handles import EngineDownError
+from actors.handles import EngineDownError, EngineFailedError
 from search.types import ScoreRequest
 from tests.actors.test_order_flow import OPTIONS, measured, wave
 from tests.actors.virtual import VirtualEngine, cluster, order, prompt, run
@@ -174,9 +174,16 @@ def test_a_score_that_the_budget_cuts_off_leaves_nothing_behind():
     run(main)
 
 
-def test_who_takes_outcomes_may_raise_and_other_searches_go_on():
+@pytest.mark.parametrize("broken", [None, "broken"])
+def test_who_takes_outcomes_may_raise_and_other_searches_go_on(broken):
     async def main(clock):
         pool = cluster(clock, 1, options=replace(OPTIONS, rows_per_engine=8), concurrent=True)
+
+        async def fails(orders, token):
+            raise EngineFailedError(broken)
+
+        if broken:
+            pool.engines["e0"].expand = fails
 
         def keep(outcome):
             raise TypeError("cannot be packed")
@@ -184,7 +191,7 @@ def test_who_takes_outcomes_may_raise_and_other_searches_go_on():
         bad, good = pool.expand(wave("a", 3), keep), pool.expand(wave("b", 3))
         found = await asyncio.wait_for(asyncio.gather(bad, good, return_exceptions=True), 300.0)
         assert isinstance(found[0], TypeError)
-        assert [outcome.error for outcome in found[1]] == [None] * 3
+        assert [outcome.error for outcome in found[1]] == [broken] * 3
         await asyncio.sleep(30.0)
         pool.check_integrity()
 

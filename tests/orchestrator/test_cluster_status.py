@@ -6,6 +6,9 @@ import pytest
 
 pytest.importorskip("ray")
 
+from ray.exceptions import RayError
+
+from actors import remote
 from actors.names import engine_name, new_session, session_of
 from orchestrator import UsageError, cluster
 from orchestrator.cli import main
@@ -49,6 +52,57 @@ def test_what_goes_with_a_folder_is_refused_for_the_cluster(extra: list[str], ca
     with pytest.raises(SystemExit) as stop:
         main(["status", *extra])
     assert stop.value.code == 2 and "goes with the folder of a `run`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("told", "code", "said"),
+    [
+        ({"a": True, "b": True}, 0, "a: told\nb: told\n"),
+        ({"a": True, "b": False}, 1, "a: told\nb: does not answer\n"),
+        ({"a": False}, 3, "a: does not answer\n"),
+        ({}, 0, "no orchestrator runs on this cluster\n"),
+    ],
+)
+def test_drain_says_who_was_not_told(told, code, said, monkeypatch: pytest.MonkeyPatch, capsys):
+    monkeypatch.setattr(cluster, "tell_leaving", lambda node, seconds: told)
+    with pytest.raises(SystemExit) as stop:
+        main(["drain", "node"])
+    assert (stop.value.code or 0) == code and capsys.readouterr().out == said
+
+
+@pytest.mark.parametrize("seconds", ["inf", "nan", "-1"])
+def test_a_time_that_is_none_is_refused_before_any_cluster(seconds: str, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["drain", "node", "--seconds", seconds])
+    error = capsys.readouterr().err
+    assert stop.value.code == 2 and f"must be a finite number, 0 or more; got {seconds}" in error
+
+
+def test_indexes_that_do_not_answer_are_named(monkeypatch: pytest.MonkeyPatch):
+    class Index:
+        def __init__(self, name: str) -> None:
+            self.leave = self
+            self.name = name
+
+        def remote(self, node: str, seconds: float) -> str:
+            return self.name
+
+    def get(name: str) -> None:
+        if name.endswith("broken"):
+            raise RayError("it died")
+
+    def get_actor(name: str, namespace: str) -> Index:
+        if name.endswith("gone"):
+            raise ValueError(name)
+        return Index(name)
+
+    indexes = [f"rksc-index-{kind}" for kind in ("broken", "gone", "hung", "up")]
+    named = [*indexes, "rksc-index-up.engine-0"]
+    monkeypatch.setattr(remote, "_named_actors", lambda: dict.fromkeys(named, "default"))
+    monkeypatch.setattr(remote.ray, "get_actor", get_actor)
+    monkeypatch.setattr(remote.ray, "get", get)
+    monkeypatch.setattr(remote.ray, "wait", lambda refs, **_: ([ref for ref in refs if "hung" not in ref], []))
+    assert remote.tell_indexes("leave", "node", 60.0) == {name: name.endswith("up") for name in indexes}
 
 
 class Autoscaler:
