@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,9 @@ from actors.placement import Branch, Placed
 from actors.placer import Assignment, Placer
 
 _REPORT_S = 2.0
+_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
+"""An index that did not answer is asked again after so long, each time after twice as long: one that hangs costs each
+question the whole limit of a call."""
 
 
 class Assigner:
@@ -39,6 +43,9 @@ class Assigner:
         self._own = Placer(local.holders, clock=fleet.clock)
         self._on_failure = on_failure
         self._whole = True
+        self._pause_s = 0.0
+        """0 while the index answers; then waves are placed without it until a report has got through."""
+        self._asked_s = 0.0
         self._timer: tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle] | None = None
 
     async def assign(self, tree: str, branches: tuple[Branch, ...], signature: bytes = b"") -> list[Placed]:
@@ -52,10 +59,11 @@ class Assigner:
             link=self.link,
             loads={},
         )
+        if self._pause_s:
+            return self._alone(wave)
         try:
             return await self._ask(wave) or await self._ask(wave, whole=True) or self._alone(wave)
         except IndexDownError as error:
-            self._whole = True
             self._on_failure("index", str(error))
             return self._alone(wave)
 
@@ -64,12 +72,14 @@ class Assigner:
 
     async def report(self) -> None:
         """Tell the index what changed, for other drivers that share it."""
-        if self._whole or not self._fleet.changed:
+        if self._pause_s:
+            if self._fleet.clock() < self._asked_s + self._pause_s:
+                return
+            self._pause(min(2 * self._pause_s, _LONGEST_PAUSE_S))
+        elif self._whole or not self._fleet.changed:
             return
-        try:
+        with suppress(IndexDownError):
             await self._ask(self._base)
-        except IndexDownError:
-            self._whole = True
 
     def report_later(self, spawn: Callable[[Coroutine[Any, Any, None]], object]) -> None:
         """Report in a while, so that many changes are one message."""
@@ -94,7 +104,18 @@ class Assigner:
         if whole:
             self._fleet.changed.clear()
         self._whole = False
-        return await self.index.assign(replace(wave, loads=loads, whole=whole))
+        try:
+            placed = await self.index.assign(replace(wave, loads=loads, whole=whole))
+        except IndexDownError:
+            self._whole = True
+            if not self._pause_s:
+                self._pause(_PAUSE_S)
+            raise
+        self._pause_s = 0.0
+        return placed
+
+    def _pause(self, seconds: float) -> None:
+        self._pause_s, self._asked_s = seconds, self._fleet.clock()
 
     def _alone(self, wave: Assignment) -> list[Placed]:
         return self._own.assign(replace(wave, loads={**self._fleet.views()}, whole=True))

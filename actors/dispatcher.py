@@ -183,24 +183,25 @@ class Dispatcher:
         return await self._scoring.score(requests)
 
     async def note_scores(self, scores: Sequence[tuple[Context, float, int]]) -> None:
-        """The index is told, and the engines that work on these trees, which evict by it and are not waited for."""
+        """The index is told, and the engines that work on these trees, which evict by it; nobody is waited for."""
         items = [Scored(self.keys.of(context)[-1], score, depth) for context, score, depth in scores]
-        await self.fleet.quietly(self.index.note_scores(items, self._assigner.driver))
+        self.fleet.tell(self.index.note_scores(items, self._assigner.driver))
         told = [(item.key, item.score, item.depth) for item in items]
         for item, (context, _, _) in zip(items, scores, strict=True):
             self._scored.setdefault(self.keys.of(context[:1])[-1], set()).add(item.key)
         await self._send([context for context, _, _ in scores], lambda engine: engine.note_scores(told))
 
     async def finish(self, problem_id: str, contexts: Sequence[Context]) -> None:
-        """Free the whole tree and its place at the index."""
+        """Free the whole tree and its place at the index; the calls are sent, not waited for."""
         await self.release(contexts)
         scored: set[bytes] = set()
         for root in {self.keys.of(context[:1])[-1] for context in contexts}:
             self._local.end(root)
             scored |= self._scored.pop(root, set())
         self._assigner.end_tree(problem_id)
-        await self.fleet.quietly(self._pins.unpin(scored))
-        await self.fleet.quietly(self._pins.end_tree(problem_id))
+        self.fleet.tell(self._pins.unpin(scored))
+        self.fleet.tell(self._pins.end_tree(problem_id))
+        await asyncio.sleep(0)
 
     async def release(self, contexts: Sequence[Context]) -> None:
         """Free the branches on the engines that work on these trees; the calls are sent, not waited for."""
