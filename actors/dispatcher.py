@@ -22,6 +22,7 @@ from actors.orders import Flow, FlowOptions, Order
 from actors.path_keys import PathKeys
 from actors.placement import Branch, Placed
 from actors.policies import registry
+from actors.reporting import Reporting
 from actors.rsbcm import Scored
 from actors.scoring import Scoring
 from actors.transfer import Mover
@@ -108,6 +109,7 @@ class Dispatcher:
             self._failure,
         )
         self._pins = LivePins(self._assigner.driver, index, clock)
+        self._reporting = Reporting(self._report, lambda: bool(self._pins.trees) or self.fleet.busy())
         self.flow = OrderFlow(self.fleet, self._flow_options(), self._assign, self._landed, self._spawn)
         self.flow.on_call = self._called
         self.flow.on_moved = lambda tree, placed: self.on_placed(tree, [placed])
@@ -243,7 +245,7 @@ class Dispatcher:
 
     def close(self) -> None:
         self.fleet.close()
-        self._assigner.close()
+        self._reporting.close()
         self.flow.relief.close()
         for task in list(self._sent):
             task.cancel()
@@ -351,8 +353,12 @@ class Dispatcher:
 
     def _called(self, engine: str, begins: bool) -> None:
         """What is outstanding has changed: other drivers that share the index are to see it."""
-        self._assigner.report_later(self._spawn)
+        self._reporting.soon()
         self.on_call(engine, begins)
+
+    def _report(self) -> None:
+        self.fleet.tell(self._pins.renew())
+        self.fleet.tell(self._assigner.report())
 
     def _failure(self, who: str, reason: str) -> None:
         self.on_failure(who, reason)

@@ -102,6 +102,10 @@ class Fleet:
             return False
         return True
 
+    def busy(self) -> bool:
+        """Whether a call to any engine is under way."""
+        return any(load.calls for load in self.loads.values())
+
     def eased(self, name: str) -> None:
         """A call to the engine is over: whoever waits for quiet may look."""
         if name in self._idle:

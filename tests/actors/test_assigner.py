@@ -97,3 +97,50 @@ def test_an_index_that_answers_again_is_told_everything_and_used():
         pool.check_integrity()
 
     run(main)
+
+
+# -- a driver that says nothing is forgotten -----------------------------------------------------------------------
+def test_a_driver_whose_calls_are_long_keeps_its_pins_and_what_it_has_outstanding():
+    async def main(clock):
+        index = HungIndex(clock)
+        pool = pool_with(index, clock)
+        for engine in pool.engines.values():
+            engine.delays = [200.0]
+        call = asyncio.ensure_future(pool.expand([order("t", "r", (prompt("t", 400),), 4, 8, i) for i in range(4)]))
+        for _ in range(18):
+            await asyncio.sleep(10.0)
+            index.rsbcm.claims.expire()
+            assert index.rsbcm.claims.stats()["pins"] == sum(map(len, pool._pins.trees.values())) == 1
+            assert index.rsbcm.placer.loads.drivers() == 1
+            assert sum(standing.rows for standing in index.rsbcm.placer.loads.actors.values()) == 16
+        await call
+
+    run(main)
+
+
+def test_a_driver_without_anything_outstanding_is_silent():
+    async def main(clock):
+        index = HungIndex(clock)
+        pool = pool_with(index, clock)
+        await problem(pool, 0)
+        await asyncio.sleep(15.0)
+        before = len(index.reports)
+        await asyncio.sleep(1000.0)
+        assert len(index.reports) == before
+
+    run(main)
+
+
+def test_a_pool_that_is_closed_says_nothing_more():
+    async def main(clock):
+        index = HungIndex(clock)
+        pool = pool_with(index, clock)
+        await pool.expand([order("t", "r", (prompt("t", 400),), 4, 8)])
+        await asyncio.sleep(25.0)
+        assert index.reports
+        pool.close()
+        before = len(index.reports)
+        await asyncio.sleep(100.0)
+        assert len(index.reports) == before
+
+    run(main)
