@@ -17,6 +17,7 @@ from actors.flight import DispatchedFlight
 from actors.handles import EngineHandle, IndexHandle
 from actors.live_pins import LivePins
 from actors.local_view import LocalView
+from actors.messages import tree_name
 from actors.order_flow import OrderFlow
 from actors.orders import Flow, FlowOptions, Order
 from actors.path_keys import PathKeys
@@ -200,9 +201,10 @@ class Dispatcher:
         for root in {self.keys.of(context[:1])[-1] for context in contexts}:
             self._local.end(root)
             scored |= self._scored.pop(root, set())
-        self._assigner.end_tree(problem_id)
+        tree = tree_name(problem_id)
+        self._assigner.end_tree(tree)
         self.fleet.tell(self._pins.unpin(scored))
-        self.fleet.tell(self._pins.end_tree(problem_id))
+        self.fleet.tell(self._pins.end_tree(tree))
         await asyncio.sleep(0)
 
     async def release(self, contexts: Sequence[Context]) -> None:
@@ -289,10 +291,11 @@ class Dispatcher:
         first = orders[0].work
         self._assigner.link = self.mover.link
         signature = sketch(first.context[0]) if self.options.near_roots and len(first.context) == 1 else b""
-        decisions = await self._assigner.assign(first.problem_id, branches, signature)
+        tree = tree_name(first.problem_id)
+        decisions = await self._assigner.assign(tree, branches, signature)
         if all(order.done for order in orders):  # their tree may have ended meanwhile: nothing is to be noted of it
             return decisions
-        self._pins.note(first.problem_id, (key for branch in branches for key in branch.keys))
+        self._pins.note(tree, (key for branch in branches for key in branch.keys))
         self.fleet.tell(self._pins.renew())
         for order, placed in zip(orders, decisions, strict=False):
             self._local.note_use(placed.actor, order.branch.root)
