@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from actors.fleet import Fleet
 from actors.handles import IndexDownError, IndexHandle
@@ -15,7 +14,9 @@ from actors.local_view import LocalView
 from actors.placement import Branch, Placed
 from actors.placer import Assignment, Placer
 
-_REPORT_S = 2.0
+_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
+"""An index that did not answer is asked again after so long, each time after twice as long: one that hangs costs each
+question the whole limit of a call."""
 
 
 class Assigner:
@@ -39,7 +40,9 @@ class Assigner:
         self._own = Placer(local.holders, clock=fleet.clock)
         self._on_failure = on_failure
         self._whole = True
-        self._timer: tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle] | None = None
+        self._pause_s = 0.0
+        """0 while the index answers; then waves are placed without it until a report has got through."""
+        self._asked_s = 0.0
 
     async def assign(
         self, tree: str, branches: tuple[Branch, ...], signature: bytes = b"", again: bool = False
@@ -55,10 +58,11 @@ class Assigner:
             link=self.link,
             loads={},
         )
+        if self._pause_s:
+            return self._alone(wave)
         try:
             return await self._ask(wave) or await self._ask(wave, whole=True) or self._alone(wave)
         except IndexDownError as error:
-            self._whole = True
             self._on_failure("index", str(error))
             return self._alone(wave)
 
@@ -66,29 +70,13 @@ class Assigner:
         self._own.end_tree(tree)
 
     async def report(self) -> None:
-        """Tell the index what changed, for other drivers that share it."""
-        if self._whole or not self._fleet.changed:
-            return
-        try:
+        """Tell the index what changed, for other drivers that share it, and that this one lives."""
+        if self._pause_s:
+            if self._fleet.clock() < self._asked_s + self._pause_s:
+                return
+            self._pause(min(2 * self._pause_s, _LONGEST_PAUSE_S))
+        with suppress(IndexDownError):
             await self._ask(self._base)
-        except IndexDownError:
-            self._whole = True
-
-    def report_later(self, spawn: Callable[[Coroutine[Any, Any, None]], object]) -> None:
-        """Report in a while, so that many changes are one message."""
-        loop = asyncio.get_running_loop()
-        if self._timer is not None and self._timer[0] is loop:
-            return
-
-        def fire() -> None:
-            self._timer = None
-            spawn(self.report())
-
-        self._timer = (loop, loop.call_later(_REPORT_S, fire))
-
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer[1].cancel()
 
     async def _ask(self, wave: Assignment, whole: bool = False) -> list[Placed]:
         """Load reports must arrive in order: what changed is taken and sent without a pause in between."""
@@ -97,7 +85,18 @@ class Assigner:
         if whole:
             self._fleet.changed.clear()
         self._whole = False
-        return await self.index.assign(replace(wave, loads=loads, whole=whole))
+        try:
+            placed = await self.index.assign(replace(wave, loads=loads, whole=whole))
+        except IndexDownError:
+            self._whole = True
+            if not self._pause_s:
+                self._pause(_PAUSE_S)
+            raise
+        self._pause_s = 0.0
+        return placed
+
+    def _pause(self, seconds: float) -> None:
+        self._pause_s, self._asked_s = seconds, self._fleet.clock()
 
     def _alone(self, wave: Assignment) -> list[Placed]:
         return self._own.assign(replace(wave, loads={**self._fleet.views()}, whole=True))

@@ -109,9 +109,9 @@ class BlockIndex:
 
     def replicas(self, keys: Iterable[bytes], besides: str) -> set[bytes]:
         """Those of `keys` that a live engine holds besides this one, and was not asked to drop."""
-        self._end_leases()
-        others = [holder for name, holder in self._live.items() if name != besides]
-        return {key for key in keys if any(key in h.keys and key not in h.proposed for h in others)}
+        own = self._holders[besides].bit
+        shared = [key for key in keys if self._masks.get(key, 0) & ~own]
+        return {key for key in shared if any(key not in self._live[h].proposed for h in self.holders(key) - {besides})}
 
     def nearest(self, signature: bytes, actors: Collection[str], least: float) -> str | None:
         """The engine that holds the root with the nearest signature, of those at least `least` near; no KV hit."""

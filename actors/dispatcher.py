@@ -17,11 +17,13 @@ from actors.flight import DispatchedFlight
 from actors.handles import EngineDownError, EngineHandle, IndexHandle
 from actors.live_pins import LivePins
 from actors.local_view import LocalView
+from actors.messages import tree_name
 from actors.order_flow import OrderFlow
 from actors.orders import Flow, FlowOptions, Order
 from actors.path_keys import PathKeys
 from actors.placement import Branch, Placed
 from actors.policies import registry
+from actors.reporting import Reporting
 from actors.rsbcm import Scored
 from actors.scoring import Scoring
 from actors.transfer import Mover
@@ -108,6 +110,7 @@ class Dispatcher:
             self._failure,
         )
         self._pins = LivePins(self._assigner.driver, index, clock)
+        self._reporting = Reporting(self._report, lambda: bool(self._pins.trees) or self.fleet.busy())
         self.flow = OrderFlow(self.fleet, self._flow_options(), self._assign, self._landed, self._spawn)
         self.flow.on_call = self._called
         self.flow.on_moved = lambda tree, placed: self.on_placed(tree, [placed])
@@ -183,24 +186,26 @@ class Dispatcher:
         return await self._scoring.score(requests)
 
     async def note_scores(self, scores: Sequence[tuple[Context, float, int]]) -> None:
-        """The index is told, and the engines that work on these trees, which evict by it and are not waited for."""
+        """The index is told, and the engines that work on these trees, which evict by it; nobody is waited for."""
         items = [Scored(self.keys.of(context)[-1], score, depth) for context, score, depth in scores]
-        await self.fleet.quietly(self.index.note_scores(items, self._assigner.driver))
+        self.fleet.tell(self.index.note_scores(items, self._assigner.driver))
         told = [(item.key, item.score, item.depth) for item in items]
         for item, (context, _, _) in zip(items, scores, strict=True):
             self._scored.setdefault(self.keys.of(context[:1])[-1], set()).add(item.key)
         await self._send([context for context, _, _ in scores], lambda name: self.engines[name].note_scores(told))
 
     async def finish(self, problem_id: str, contexts: Sequence[Context]) -> None:
-        """Free the whole tree and its place at the index."""
+        """Free the whole tree and its place at the index; the calls are sent, not waited for."""
         await self.release(contexts)
         scored: set[bytes] = set()
         for root in {self.keys.of(context[:1])[-1] for context in contexts}:
             self._local.end(root)
             scored |= self._scored.pop(root, set())
-        self._assigner.end_tree(problem_id)
-        await self.fleet.quietly(self._pins.unpin(scored))
-        await self.fleet.quietly(self._pins.end_tree(problem_id))
+        tree = tree_name(problem_id)
+        self._assigner.end_tree(tree)
+        self.fleet.tell(self._pins.unpin(scored))
+        self.fleet.tell(self._pins.end_tree(tree))
+        await asyncio.sleep(0)
 
     async def release(self, contexts: Sequence[Context]) -> None:
         """Free the branches on the engines that work on these trees; the calls are sent, not waited for."""
@@ -244,7 +249,7 @@ class Dispatcher:
 
     def close(self) -> None:
         self.fleet.close()
-        self._assigner.close()
+        self._reporting.close()
         self.flow.relief.close()
         for task in list(self._sent):
             task.cancel()
@@ -288,11 +293,11 @@ class Dispatcher:
         first = orders[0].work
         self._assigner.link = self.mover.link
         signature = sketch(first.context[0]) if self.options.near_roots and len(first.context) == 1 else b""
-        again = any(order.placed for order in orders)
-        decisions = await self._assigner.assign(first.problem_id, branches, signature, again)
+        tree, again = tree_name(first.problem_id), any(order.placed for order in orders)
+        decisions = await self._assigner.assign(tree, branches, signature, again)
         if all(order.done for order in orders):  # their tree may have ended meanwhile: nothing is to be noted of it
             return decisions
-        self._pins.note(first.problem_id, (key for branch in branches for key in branch.keys))
+        self._pins.note(tree, (key for branch in branches for key in branch.keys))
         self.fleet.tell(self._pins.renew())
         for order, placed in zip(orders, decisions, strict=False):
             self._local.note_use(placed.actor, order.branch.root)
@@ -364,8 +369,12 @@ class Dispatcher:
 
     def _called(self, engine: str, begins: bool) -> None:
         """What is outstanding has changed: other drivers that share the index are to see it."""
-        self._assigner.report_later(self._spawn)
+        self._reporting.soon()
         self.on_call(engine, begins)
+
+    def _report(self) -> None:
+        self.fleet.tell(self._pins.renew())
+        self.fleet.tell(self._assigner.report())
 
     def _failure(self, who: str, reason: str) -> None:
         self.on_failure(who, reason)

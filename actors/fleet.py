@@ -102,6 +102,10 @@ class Fleet:
             return self.engines.get(name) is not engine
         return True
 
+    def busy(self) -> bool:
+        """Whether a call to any engine is under way."""
+        return any(load.calls for load in self.loads.values())
+
     def eased(self, name: str) -> None:
         """A call to the engine is over, or it was removed: whoever waits for quiet may look."""
         if (event := self._idle.pop(name, None)) is not None:

@@ -39,8 +39,8 @@ class LivePins:
         await self._index.end_tree(tree, self.driver)
 
     async def renew(self) -> None:
-        """Call it with every wave. A driver that assigns nothing for `claims.DRIVER_LEASE_S` loses its pins until the
-        next one."""
+        """Call it with every wave, and while there are pins: a driver that is silent for `claims.DRIVER_LEASE_S` loses
+        them until the next time."""
         if self._clock() < self._renewed_s + _RENEW_S:
             return
         self._renewed_s = self._clock()

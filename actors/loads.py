@@ -93,6 +93,8 @@ class LoadBook:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, expiry_s: float = EXPIRY_S) -> None:
         self.actors: dict[str, Standing] = {}
+        self._unused: dict[str, Standing] = {}
+        """Engines that no driver can use now and that trees live on: those take their demand away themselves."""
         self._clock = clock
         self._expiry_s = expiry_s
         self._drivers: dict[str, _Driver] = {}
@@ -148,10 +150,14 @@ class LoadBook:
 
     def settle(self, actor: str, rows: float, trees: int) -> None:
         """A tree comes to live here (or leaves: negative numbers); `rows` is its share of a wave."""
-        if (standing := self.actors.get(actor)) is not None:
-            standing.trees = max(standing.trees + trees, 0)
-            standing.demand = max(standing.demand + rows, 0.0) if standing.trees > 0 else 0.0
+        if (standing := self.actors.get(actor) or self._unused.get(actor)) is None:
+            return
+        standing.trees = max(standing.trees + trees, 0)
+        standing.demand = max(standing.demand + rows, 0.0) if standing.trees > 0 else 0.0
+        if actor in self.actors:
             self._push(actor)
+        elif not standing.trees:
+            del self._unused[actor]
 
     def observe(self, new_tokens: float, rows_per_engine: int) -> None:
         """Follow the typical tokens of a row, which weigh decoding against prefill."""
@@ -220,9 +226,11 @@ class LoadBook:
                 if not standing.parts:
                     self._move(actor, standing, "", 1)
                     del self.actors[actor]
+                    if standing.trees:
+                        self._unused[actor] = standing
             return
         if standing is None:
-            standing = self.actors[actor] = Standing()
+            standing = self.actors[actor] = self._unused.pop(actor, Standing())
         known.add(actor)
         standing.put(driver, load)
         self._move(actor, standing, load.hardware, load.slots)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, Literal
 
 import msgpack
@@ -137,6 +138,13 @@ def name_of(value: object) -> str:
     if not isinstance(value, str) or len(value) > MAX_NAME:
         raise BadMessageError(f"not a name of at most {MAX_NAME} characters: {str(value)[:80]}")
     return value
+
+
+def tree_name(problem_id: str) -> str:
+    """What the index knows a problem's tree by: its id, or a digest of an id that is too long for a name."""
+    if len(problem_id) <= MAX_NAME:
+        return problem_id
+    return blake2b(problem_id.encode(errors="surrogatepass"), digest_size=KEY_BYTES).hexdigest()
 
 
 def keys_of(value: object) -> tuple[bytes, ...]:

@@ -5,6 +5,7 @@ import pytest
 from actors.block_index import LEASE_S, BlockIndex
 from actors.messages import Digest
 from tests.actors.batches import add, batch, drop, key, sign
+from tests.search.calls import Calls
 
 X, Y, Z, W = map(key, (b"x", b"y", b"z", b"w"))
 
@@ -146,6 +147,22 @@ def test_replicas_are_with_others_who_were_not_asked_to_drop_theirs(index):
     assert index.replicas([X, Y, Z], "a") == {X, Y}
     index.live("b").proposed = frozenset([X])
     assert index.replicas([X, Y, Z], "a") == {Y} and index.replicas([X, Y, Z], "b") == {X, Y, Z}
+
+
+def test_replicas_of_what_one_engine_holds_alone_cost_the_same_among_many_engines():
+    def calls(engines):
+        index = BlockIndex(lease_s=LEASE_S)
+        alone = [f"only {number}".encode() for number in range(100)]
+        index.apply(batch(0, add(b"x"), *map(add, alone)))
+        for number in range(engines):
+            index.apply(batch(0, *([add(b"x")] if number == 0 else []), add(b"y"), actor=f"e{number}"))
+        counted = Calls()
+        with counted:
+            found = index.replicas([X, *map(key, alone)], "a")
+        assert found == {X}
+        return counted.count
+
+    assert calls(200) <= calls(2) + 2 * 200
 
 
 @pytest.mark.parametrize("damage", ["mask", "key", "digest", "signature"])

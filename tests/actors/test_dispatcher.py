@@ -212,6 +212,22 @@ def test_release_frees_the_branch_on_every_engine_that_is_up():
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("long", ["x" * 257, "\ud800" * 300])
+def test_a_problem_id_of_any_length_names_a_tree_at_the_index(long):
+    async def run():
+        pool = pool_of(shaky("a"))
+        wave = [replace(order, problem_id=problem) for order in orders(2) for problem in ("short", long)]
+        await pool.expand(wave)
+        stats = pool.index.rsbcm.stats()
+        assert stats["pins"] == sum(map(len, pool._pins.trees.values())) == 6 and stats["trees"] == 2
+        for problem in ("short", long):
+            await pool.finish(problem, [order.context for order in wave])
+        stats = pool.index.rsbcm.stats()
+        assert stats["pins"] == stats["trees"] == stats["bad_messages"] == 0
+
+    asyncio.run(run())
+
+
 def test_release_waits_for_no_engine_that_is_busy():
     freed, free = [], asyncio.Event()
 

@@ -75,6 +75,23 @@ def test_trees_that_live_somewhere_count_before_their_rows_come():
     assert by_load(found) == ["a", "b"]
 
 
+def test_what_trees_bring_outlasts_the_drivers_report_and_goes_with_the_trees():
+    found = book(a=0, b=1)
+    found.settle("a", 4.0, 1)
+    found.settle("a", 3.0, 1)
+    found._clock.now += EXPIRY_S + 1
+    assert not found.report("d", {}, whole=False)
+    found.report("d", {"a": load(), "b": load(1)}, whole=True)
+    assert found.actors["a"].demand == 7.0 and by_load(found) == ["b", "a"]
+    found.settle("a", -4.0, -1)
+    assert found.actors["a"].demand == 3.0
+    found.report("d", {"a": None, "b": None}, whole=False)
+    assert not found.actors and by_load(found) == []
+    found.settle("a", -3.0, -1)
+    found.report("d", {"a": load()}, whole=False)
+    assert found.actors["a"].demand == found.actors["a"].trees == 0
+
+
 names = st.sampled_from("abcde")
 
 
@@ -89,7 +106,6 @@ def test_the_order_is_that_of_the_loads_whatever_happened(steps):
         else:
             found.report("d", {name: None if number is None else load(number)}, whole=False)
             rows.pop(name, None) if number is None else rows.update({name: number})
-            demand.pop(name, None) if number is None else None
         first = next(iter(by_load(found)), None)
         busy = {n: max(count, demand.get(n, 0)) for n, count in rows.items()}
         assert by_load(found) == sorted(rows, key=lambda n: (busy[n], n))
