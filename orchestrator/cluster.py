@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -43,6 +44,8 @@ logger = logging.getLogger(__name__)
 _LOCAL_OBJECT_STORE = 128 << 20
 _CONNECT_S = 5.0
 _WHERE_S = 1.0
+_LOOK_S = 10.0
+"""A look that is under way is waited for so long when Ray is to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,8 @@ class RayCluster:
         self._each: dict[str, float] = {}
         self._most: int | None = None
         self._elastic = False
+        self._looking = threading.Lock()
+        """Held by a look, and for ever by `close`: a call to Ray behind its end would start another Ray."""
         self._rewards: list[RayReward] = []
         self.metrics = RayMetrics()
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -110,6 +115,7 @@ class RayCluster:
         for handle in (*self._engines, *self._rewards, self._index):
             if handle is not None:
                 handle.kill()
+        self._looking.acquire(timeout=_LOOK_S)
         if self._ours:
             ray.shutdown()
 
@@ -141,6 +147,14 @@ class RayCluster:
             engine.kill()
 
     def _look(self) -> Sight:
+        if not self._looking.acquire(blocking=False):
+            return Sight()
+        try:
+            return self._sight()
+        finally:
+            self._looking.release()
+
+    def _sight(self) -> Sight:
         nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
         alive = {node["NodeID"]: node["Resources"] for node in nodes if node["Alive"]}
         engines = {engine.name: engine for engine in self._engines}

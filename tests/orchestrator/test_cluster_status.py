@@ -1,5 +1,7 @@
 """`status` of a cluster as text, and the requests to an autoscaler, without a cluster."""
 
+import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ pytest.importorskip("ray")
 from ray.exceptions import RayError
 
 from actors import remote
+from actors.membership import Sight
 from actors.names import engine_name, new_session, session_of
 from orchestrator import UsageError, cluster
 from orchestrator.cli import main
@@ -103,6 +106,52 @@ def test_indexes_that_do_not_answer_are_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(remote.ray, "get", get)
     monkeypatch.setattr(remote.ray, "wait", lambda refs, **_: ([ref for ref in refs if "hung" not in ref], []))
     assert remote.tell_indexes("leave", "node", 60.0) == {name: name.endswith("up") for name in indexes}
+
+
+class Looked:
+    """A Ray that answers when it is asked whether it runs, or never."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, answers: bool) -> None:
+        self.asked, self.answer, self.events = threading.Event(), threading.Event(), []
+        self.answers = answers
+        monkeypatch.setattr(cluster.ray, "nodes", self.nodes)
+        monkeypatch.setattr(cluster.ray, "is_initialized", self.is_initialized)
+        monkeypatch.setattr(cluster.ray, "shutdown", lambda: self.events.append("ended"))
+        self.cluster = cluster.RayCluster()
+        self.cluster._ours = True
+
+    def nodes(self) -> list[dict[str, Any]]:
+        self.asked.set()
+        self.answer.wait()
+        self.events.append("looked")
+        return []
+
+    def is_initialized(self) -> bool:
+        if self.answers:
+            self.answer.set()
+        return True
+
+    def close_during_a_look(self) -> None:
+        look = threading.Thread(target=self.cluster._look)
+        look.start()
+        self.asked.wait()
+        self.cluster.close()
+        self.answer.set()
+        look.join()
+
+
+def test_ray_ends_after_a_look_that_is_under_way_and_is_not_looked_at_again(monkeypatch: pytest.MonkeyPatch):
+    ray = Looked(monkeypatch, answers=True)
+    ray.close_during_a_look()
+    assert asyncio.run(ray.cluster.look()) == Sight()
+    assert ray.events == ["looked", "ended"]
+
+
+def test_a_look_that_hangs_does_not_keep_ray_from_ending(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cluster, "_LOOK_S", 0.0)
+    ray = Looked(monkeypatch, answers=False)
+    ray.close_during_a_look()
+    assert ray.events == ["ended", "looked"]
 
 
 class Autoscaler:
