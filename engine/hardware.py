@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
+_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 def hardware(device: torch.device, threads: int) -> dict[str, Any]:
@@ -23,7 +24,19 @@ def hardware(device: torch.device, threads: int) -> dict[str, Any]:
     if device.type != "cpu":
         return {"hardware": f"{device} {machine}", "slots": 1}
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
-    return {"hardware": f"cpu {machine} {_spans(cores)}", "slots": max(len(cores) // max(threads, 1), 1)}
+    name, count = f"cpu {machine} {_spans(cores)}", len(cores)
+    if (quota := _quota()) is not None and quota < count:  # a container's own, whoever else has these cores
+        name, count = f"{name} {os.uname().nodename}", quota
+    return {"hardware": name, "slots": max(count // max(threads, 1), 1)}
+
+
+def _quota() -> int | None:
+    """Cores' worth of time that this container may take; None without a bound."""
+    try:
+        quota, period = _QUOTA.read_text().split()
+        return int(quota) // int(period)
+    except (OSError, ValueError):
+        return None
 
 
 def _spans(numbers: list[int]) -> str:

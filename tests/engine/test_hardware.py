@@ -11,7 +11,9 @@ from engine.local import LocalEngine
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no affinity on this system")
-def test_engines_on_the_same_cores_share_them_and_on_others_do_not(monkeypatch):
+def test_engines_on_the_same_cores_share_them_and_on_others_do_not(monkeypatch, tmp_path):
+    monkeypatch.setattr("engine.hardware._QUOTA", tmp_path / "none")
+
     def on(cores, threads=1):
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid: cores)
         return hardware(torch.device("cpu"), threads)
@@ -19,6 +21,18 @@ def test_engines_on_the_same_cores_share_them_and_on_others_do_not(monkeypatch):
     assert on({0, 1, 2, 3}) == on({3, 2, 1, 0}) and on({0, 1, 2, 3})["slots"] == 4
     assert on({0, 1})["hardware"] != on({2, 3})["hardware"]
     assert on({0, 1, 2, 3}, threads=2)["slots"] == 2 and on({0}, threads=8)["slots"] == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no affinity on this system")
+@pytest.mark.parametrize(("told", "slots"), [("200000 100000", 2), ("50000 100000", 1), ("max 100000", 8), ("", 8)])
+def test_a_container_has_the_cores_of_its_quota_for_itself(monkeypatch, tmp_path, told, slots):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+    monkeypatch.setattr("engine.hardware._QUOTA", tmp_path / "cpu.max")
+    free = hardware(torch.device("cpu"), 1)
+    (tmp_path / "cpu.max").write_text(told)
+    found = hardware(torch.device("cpu"), 1)
+    assert free["slots"] == 8 and found["slots"] == slots
+    assert (found["hardware"] == free["hardware"]) is (slots == 8)
 
 
 def test_cores_are_named_by_spans():
