@@ -351,12 +351,16 @@ class Dispatcher:
 
     async def _release(self, name: str, keys: Sequence[bytes]) -> None:
         """Free these paths there; an engine that cannot be told counts as down, and is told when it is back."""
+        life = self.fleet.life(name)
         try:
             await self.engines[name].release(keys)
         except EngineDownError as error:
-            if name in self.engines:
-                self._miss(name, keys)
+            if self.fleet.life(name) == life and self.fleet.reachable(name):
                 self.fleet.mark_down(name, str(error))
+            if self.fleet.reachable(name):
+                self.fleet.tell(self._release(name, keys))
+            elif name in self.engines:
+                self._miss(name, keys)
 
     def _miss(self, name: str, keys: Sequence[bytes]) -> None:
         self._missed.setdefault(name, deque(maxlen=_MISSED)).extend(keys)

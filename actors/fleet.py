@@ -204,6 +204,10 @@ class Fleet:
                 self._calls[name] -= 1
                 self.eased(name)
 
+    def life(self, name: str) -> int:
+        """How often the engine went down so far: what a call says of an earlier life says nothing of this one."""
+        return self._downs[name]
+
     def mark_down(self, name: str, reason: str, restart: bool = False) -> None:
         """Place nothing on this engine until it answers again; restart: it hangs and has to be killed first."""
         if name in self._down or name not in self.engines:

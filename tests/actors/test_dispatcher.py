@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import threading
 import warnings
 from dataclasses import replace
 
@@ -282,26 +281,30 @@ def test_a_release_that_is_lost_is_sent_again():
     asyncio.run(run())
 
 
-def test_an_inline_engine_releases_beside_its_calls_without_holding_up_the_loop():
-    began, goes_on = threading.Event(), threading.Event()
+def test_a_release_that_failed_in_an_earlier_life_of_its_engine_does_not_end_this_one():
+    died, lost = asyncio.Event(), []
 
-    class Slow(SimulatedEngine):
-        def expand(self, requests):
-            began.set()
-            assert goes_on.wait(60.0)
-            return super().expand(requests)
+    class Late(Shaky):
+        async def release(self, keys):
+            if not lost:
+                lost.append(keys)
+                await died.wait()
+                raise EngineDownError("the actor died")
+            await super().release(keys)
 
     async def run():
-        engine = InlineEngine("a", Slow)
-        await engine.release([b"nothing was built yet"])
-        assert engine._actor is None
-        call = asyncio.ensure_future(engine.expand(orders(1), "token"))
-        await asyncio.to_thread(began.wait)
-        release = asyncio.ensure_future(engine.release([b"unknown"]))
-        await asyncio.sleep(0)
-        assert not release.done()
-        goes_on.set()
-        await asyncio.gather(call, release)
+        engine = Late("a", SimulatedEngine)
+        pool = pool_of(engine)
+        wave = orders(3)
+        await pool.expand(wave)
+        await pool.finish("p", [order.context for order in wave])
+        pool.fleet.mark_down("a", "it died")
+        assert await pool.fleet.some_up(10.0)
+        died.set()
+        await asyncio.sleep(0.01)
+        assert pool.fleet.is_up("a") and pool.fleet.life("a") == 1
+        assert engine.actor.engine.tree.num_tokens <= len(b"a common prompt") + len(b"step ")
+        pool.close()
 
     asyncio.run(run())
 

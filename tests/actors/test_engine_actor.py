@@ -1,5 +1,6 @@
 """Engine actor: repeated calls are answered from memory, and the index follows what the engine holds."""
 
+import asyncio
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -8,10 +9,12 @@ from dataclasses import replace
 import pytest
 
 from actors.engine_actor import EngineActor
+from actors.handles import InlineEngine
 from actors.messages import Reply, unpack
 from actors.rsbcm import RSBCM, Scored
 from engine.base import BranchRequest, StepRule, path_keys
 from engine.scripted import ScriptedEngine
+from engine.simulated import SimulatedEngine
 from search.types import Boundary, Expansion, Sampling
 
 
@@ -296,3 +299,27 @@ def test_a_busy_engine_follows_a_proposal_after_its_call_and_an_idle_one_at_once
     background.engine.expand = long
     background.expand([order(0)], "t")
     assert evicted.wait(60)
+
+
+def test_an_inline_engine_releases_beside_its_calls_without_holding_up_the_loop():
+    began, goes_on = threading.Event(), threading.Event()
+
+    class Slow(SimulatedEngine):
+        def expand(self, requests):
+            began.set()
+            assert goes_on.wait(60.0)
+            return super().expand(requests)
+
+    async def run():
+        engine = InlineEngine("a", Slow)
+        await engine.release([b"nothing was built yet"])
+        assert engine._actor is None
+        call = asyncio.ensure_future(engine.expand([order(1)], "token"))
+        await asyncio.to_thread(began.wait)
+        release = asyncio.ensure_future(engine.release([b"unknown"]))
+        await asyncio.sleep(0)
+        assert not release.done()
+        goes_on.set()
+        await asyncio.gather(call, release)
+
+    asyncio.run(run())

@@ -150,6 +150,14 @@ def drains(orchestrator: Orchestrator) -> None:
         ray.get(pool.index.actor.check_integrity.remote(), timeout=PATIENCE_S)
 
 
+def is_up(rig: Rig, name: str) -> None:
+    """Wait until it is given work again: its process may answer a moment before."""
+    until = time.monotonic() + PATIENCE_S
+    while not rig.orchestrator.pool.fleet.is_up(name):
+        assert time.monotonic() < until, rig.orchestrator.failures
+        time.sleep(0.1)
+
+
 def ask(rig: Rig, name: str) -> None:
     """Give this engine a question: placement may leave it without work, and what has none is not found out."""
     pool = rig.orchestrator.pool
@@ -181,10 +189,11 @@ def test_case_68_an_engine_is_killed(rig: Rig) -> None:
 
 def test_an_engine_is_stopped_found_silent_killed_and_replaced(rig: Rig) -> None:
     before, fleet = rig.orchestrator.start(), rig.orchestrator.pool.fleet
-    downs = fleet._downs["engine-1"]
+    is_up(rig, "engine-1")
+    downs = fleet.life("engine-1")
     solves(rig, later(lambda: os.kill(before["engine-1"], signal.SIGSTOP)))
     ask(rig, "engine-1")
-    noticed(rig, lambda: fleet._downs["engine-1"] > downs)
+    noticed(rig, lambda: fleet.life("engine-1") > downs)
     after = rig.orchestrator.start()
     assert after["engine-0"] == before["engine-0"] and after["engine-1"] != before["engine-1"]
     assert any("no answer" in reason for _, reason in rig.orchestrator.failures)
