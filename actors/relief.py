@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -132,8 +131,6 @@ def _moves(flow: OrderFlow, group: Sequence[Order], donor: str, name: str) -> li
     ahead_rows = there.rows - sum(booking.rows for booking in bookings)
     ahead_s = ahead_rows * _row_s(flow, there, branch.new_tokens)
     stay_s = ahead_s + there.waiting_s + branch.new_tokens * there.step_s
-    if flow.late(donor):
-        stay_s = math.inf  # rates say nothing of an engine that does not keep to them
     link, hits, coming = flow.link(), [], set[bytes]()
     for order in group:
         hits.append(_hit(flow, order, donor, name, coming, link))
@@ -143,7 +140,7 @@ def _moves(flow: OrderFlow, group: Sequence[Order], donor: str, name: str) -> li
     decode_s = branch.new_tokens * here.step_s
     wait_s = here.waiting_s + here.rows * _row_s(flow, here, branch.new_tokens)
     go_s = wait_s + sum(hit.seconds for hit in hits) + decode_s + away_s
-    if go_s >= stay_s:
+    if go_s >= stay_s and not flow.late(donor):  # rates say nothing of an engine that does not keep to them
         return []
     return [
         (
