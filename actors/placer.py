@@ -130,17 +130,17 @@ class Placer:
         if before is not None:
             self._leave(before)
         rows: float = sum(branch.rows for branch in asked.branches)
-        again = before is not None and asked.again
-        if before is not None and asked.again:
-            rows = max(rows, before.rows_each * len(before.home))
+        kept = before if asked.again else None
+        if kept is not None:
+            rows = max(rows, kept.rows_each * len(kept.home))
         size = home_size(rows, self._rows, asked.rows_per_engine, self.loads.width(asked.driver))
         previous = self._previous(asked, before)
         with closing(self.loads.lightest(asked.driver, previous[:size])) as lightest:
             # What the trees that began together will bring is not known before their second wave.
             margin_s = math.inf if before and not before.waves else self._margin_s(asked, previous)
             homes = home(size, previous, lightest, self.loads.busy_s, margin_s, self.loads.rivals)
-        waves = before.waves + (not again) if before else 0
-        if waves and not again:
+        waves = before.waves + (kept is None) if before else 0
+        if waves and kept is None:
             self._wave_rows += _FOLLOWS * (rows - self._wave_rows)
         # A new tree's first wave is small; engines are to be chosen for the waves that follow.
         expected = rows if waves else max(rows, self._wave_rows)

@@ -132,7 +132,7 @@ class EngineLoad:
         row that ends has a successor; one that serves call after call gets the next call when the last one is back."""
         if not concurrent:
             return 0 if self.calls else max(int(batch_rows * self.window), 1)
-        return max(int((batch_rows + max(2, batch_rows // 8)) * self.window), 1) - self.sent_rows
+        return max(int(credit_rows(batch_rows) * self.window), 1) - self.sent_rows
 
     def begin_slowly(self, typical: Load) -> None:
         """A new engine among measured ones: assume their speed, and give it little until it was measured."""
@@ -222,6 +222,11 @@ class EngineLoad:
         if self.measured < _TRUSTED:
             return most_s
         return min(max(HANG_FACTOR * self.slowness * self.expected_s(prefill_tokens, steps), HANG_LEAST_S), most_s)
+
+
+def credit_rows(batch_rows: int) -> int:
+    """Rows that an engine whose calls share a batch may be given at once: those it decodes, and a few that follow."""
+    return batch_rows + max(2, batch_rows // 8)
 
 
 def _weight(measured: int) -> float:

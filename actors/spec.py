@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
+from actors.rates import credit_rows
 from engine.asks.options import Asks
 from engine.base import Codec, Engine
 from engine.eviction import policy
@@ -92,7 +93,7 @@ class EngineSpec:
     def calls(self) -> int:
         """Calls that it is given at once, at most: one for each row that credits allow (`actors.rates`), where calls
         share a batch."""
-        return min(self.max_rows + max(2, self.max_rows // 8), _MOST_CALLS) if self.concurrent else _FEW_CALLS
+        return min(credit_rows(self.max_rows), _MOST_CALLS) if self.concurrent else _FEW_CALLS
 
     @property
     def kv_bytes_per_token(self) -> int | None:

@@ -15,7 +15,8 @@ _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 def hardware(device: torch.device, threads: int) -> dict[str, Any]:
     """Of an engine on `device` that takes `threads` CPU threads if that is the CPU.
 
-    hardware: equal for engines on the same GPU or the same CPU cores, whatever process or container they are in.
+    hardware: equal for engines on the same GPU or the same CPU cores, whatever process they are in; a container
+    with a quota has its cores for itself.
     slots: engines that it bears at once without slowing any: one on a GPU, on CPUs as many as there are cores for.
     """
     if device.type == "cuda":

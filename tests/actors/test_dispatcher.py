@@ -255,6 +255,14 @@ def test_release_waits_for_no_engine_that_is_busy():
     assert len(freed) == 1
 
 
+async def finished(engine):
+    """A pool of this engine, which has solved one problem."""
+    pool, wave = pool_of(engine), orders(3)
+    await pool.expand(wave)
+    await pool.finish("p", [order.context for order in wave])
+    return pool
+
+
 def test_a_release_that_is_lost_is_sent_again():
     """The engine lives, and holds what it was not told of."""
 
@@ -269,10 +277,7 @@ def test_a_release_that_is_lost_is_sent_again():
 
     async def run():
         engine = Lossy("a", SimulatedEngine)
-        pool = pool_of(engine)
-        wave = orders(3)
-        await pool.expand(wave)
-        await pool.finish("p", [order.context for order in wave])
+        pool = await finished(engine)
         assert engine.actor.engine.tree.num_tokens
         assert await pool.fleet.some_up(10.0) and not await asyncio.sleep(0.01)
         assert engine.actor.engine.tree.num_tokens <= len(b"a common prompt") + len(b"step ") and not pool._missed
@@ -294,10 +299,7 @@ def test_a_release_that_failed_in_an_earlier_life_of_its_engine_does_not_end_thi
 
     async def run():
         engine = Late("a", SimulatedEngine)
-        pool = pool_of(engine)
-        wave = orders(3)
-        await pool.expand(wave)
-        await pool.finish("p", [order.context for order in wave])
+        pool = await finished(engine)
         pool.fleet.mark_down("a", "it died")
         assert await pool.fleet.some_up(10.0)
         died.set()
